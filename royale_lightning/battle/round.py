@@ -1,0 +1,152 @@
+"""The narrow type between battles and the collector: one round of many battles, as flat arrays.
+
+A *round* advances each battle until one of its policy-driven seats has a choice (or a forced decision was
+drawn to train the critic), or the battle ends; so a cell of the rollout rectangle holds at most one end.
+``slot = 2 * battle + seat``. All arrays live in one block that may be shared memory: a worker process fills
+its battles' part, the trainer reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+#: What a slot holds at a round's start.
+IDLE, CHOICE, FORCED = 0, 1, 2
+#: How a battle stands at a round's end.
+RUNNING, TERMINATED, TRUNCATED = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Who plays a battle's next episode, on which seat, from which start.
+
+    Args:
+        battle: global battle id.
+        ordinal: how many episodes this battle has begun before.
+        players: a name per seat: ``learner``, ``scripted:NAME``, or any other policy's name.
+        seed: seed of the episode, as RoyaleGym's ``env.reset(seed)`` takes it.
+        stagger: leading game steps played random-legal and recorded by nobody (first episodes only), so that
+            battles do not stay in one phase.
+        keep_commands: record both seats' commands, so that the battle can be replayed exactly.
+    """
+
+    battle: int
+    ordinal: int
+    players: tuple[str, str]
+    seed: int
+    stagger: int = 0
+    keep_commands: bool = False
+
+
+@dataclass
+class EpisodeRecord:
+    """How one episode went. Counted from its true start, the staggered steps included.
+
+    Attributes:
+        battle, ordinal, players, seed: as assigned.
+        winner: 0 blue, 1 red, 2 draw, -1 cut short.
+        truncated: a limit ended it.
+        ticks, game_steps: its length.
+        crowns: per seat.
+        tower_hp: mean tower hp fraction left, per seat.
+        returns: undiscounted reward sum, per seat.
+        discounted: discounted return from the first game step, per seat.
+        decisions, choices, plays: per seat; choices are decisions with more than one legal action.
+        leak_steps: per seat, game steps begun and ended at full elixir.
+        commands: ``(game_step, seat, action)`` if asked for.
+    """
+
+    battle: int
+    ordinal: int
+    players: tuple[str, str]
+    seed: int
+    winner: int
+    truncated: bool
+    ticks: int
+    game_steps: int
+    crowns: tuple[int, int]
+    tower_hp: tuple[float, float]
+    returns: tuple[float, float]
+    discounted: tuple[float, float]
+    choices: tuple[int, int]
+    plays: tuple[int, int]
+    leak_steps: tuple[int, int]
+    staggered: bool = False
+    commands: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def score(self, seat: int) -> float | None:
+        """1 for a win, 0.5 for a draw, 0 for a loss, ``None`` when cut short."""
+        if self.winner < 0:
+            return None
+        return 0.5 if self.winner == 2 else float(self.winner == seat)
+
+
+class Round:
+    """One round of ``battles`` battles. The arrays are reused from round to round: copy what you keep.
+
+    Closing the last cell (written by ``advance``):
+        reward: float32 ``[slots]``, discounted inside the round by gamma per game step.
+        duration: int32 ``[battles]``, game steps the round took.
+        end: uint8 ``[battles]``, RUNNING, TERMINATED or TRUNCATED.
+        final: uint8 ``[slots]``, 1 where ``final_rows`` holds the observation at a truncation.
+        final_rows: uint8 ``[slots, row_bytes]``.
+        episodes: one :class:`EpisodeRecord` per battle that ended, ascending by battle.
+    What comes next:
+        kind: uint8 ``[slots]``, IDLE, CHOICE or FORCED (a value-only row).
+        rows: uint8 ``[slots, row_bytes]``, valid where ``kind`` is not IDLE.
+        ordinal, game_step: int32 ``[battles]``, address of the decision for its random draws.
+    """
+
+    ARRAYS = (
+        ("reward", "float32", 2, ()),
+        ("duration", "int32", 1, ()),
+        ("ordinal", "int32", 1, ()),
+        ("game_step", "int32", 1, ()),
+        ("action", "int32", 2, ()),
+        ("end", "uint8", 1, ()),
+        ("final", "uint8", 2, ()),
+        ("kind", "uint8", 2, ()),
+    )
+
+    def __init__(self, battles: int, row_bytes: int, buffer: Any = None) -> None:
+        self.battles = battles
+        self.row_bytes = row_bytes
+        size = self.nbytes(battles, row_bytes)
+        raw = np.zeros(size, dtype=np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, size)
+        at = 0
+
+        def take(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+            nonlocal at
+            n = int(np.dtype(dtype).itemsize * np.prod(shape))
+            view = raw[at : at + n].view(dtype).reshape(shape)
+            at += -(-n // 64) * 64
+            return view
+
+        self.rows = take("uint8", (2 * battles, row_bytes))
+        self.final_rows = take("uint8", (2 * battles, row_bytes))
+        for name, dtype, per, _ in self.ARRAYS:
+            setattr(self, name, take(dtype, (per * battles,)))
+        self.episodes: list[EpisodeRecord] = []
+
+    rows: np.ndarray
+    final_rows: np.ndarray
+    reward: np.ndarray
+    duration: np.ndarray
+    ordinal: np.ndarray
+    game_step: np.ndarray
+    action: np.ndarray
+    end: np.ndarray
+    final: np.ndarray
+    kind: np.ndarray
+
+    @classmethod
+    def nbytes(cls, battles: int, row_bytes: int) -> int:
+        """Bytes of the block that holds one round."""
+        pad = lambda n: -(-n // 64) * 64  # noqa: E731
+        total = 2 * pad(2 * battles * row_bytes)
+        for _, dtype, per, _ in cls.ARRAYS:
+            total += pad(np.dtype(dtype).itemsize * per * battles)
+        return total

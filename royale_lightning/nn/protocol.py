@@ -1,0 +1,64 @@
+"""What every network is: rows in, logits over the action space and a value out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from ..battle.actions import ActionLayout
+from ..battle.layout import RowLayout
+
+#: One batch of observations: every field of the row layout as a tensor ``[B, ...]`` in its stored dtype, and
+#: ``action_mask`` as bool ``[B, n_actions]``.
+Observation = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a network must know about the battle before it can build its layers.
+
+    Args:
+        layout: the row it reads.
+        actions: the action space it answers in.
+        n_cards: size of the card catalogue; card ids in a row run from 1 to ``n_cards``.
+        n_unit_types: number of unit types; type ids in a row run from 1 to ``n_unit_types``.
+    """
+
+    layout: RowLayout
+    actions: ActionLayout
+    n_cards: int
+    n_unit_types: int
+
+
+class StagedLogits(NamedTuple):
+    """Unmasked logits in two stages: first wait or which choice, then which tile of a slot.
+
+    ``choice``: float32 ``[B, n_choices]`` (wait, slots, buttons). ``tile``: float32 ``[B, slots, tiles]``.
+    """
+
+    choice: Tensor
+    tile: Tensor
+
+
+class ActorCritic(nn.Module, ABC):
+    """The whole contract of a network.
+
+    Write ``__init__(self, inputs: Inputs, **your_settings)`` and :meth:`forward`. Name it in
+    ``model.network.class_path``. Parameters whose name begins with ``critic`` form the critic's parameter group;
+    they are left out of snapshots.
+    """
+
+    @abstractmethod
+    def forward(self, obs: Observation) -> tuple[StagedLogits | Tensor, Tensor]:
+        """Logits and value of a batch.
+
+        Returns:
+            ``(logits, value)``: logits either staged or flat ``[B, n_actions]``, not masked; value ``[B]``.
+        """
+
+    def value(self, obs: Observation) -> Tensor:
+        """Value ``[B]`` alone, for rows without a choice. Override it where the actor's part can be skipped."""
+        return self(obs)[1]

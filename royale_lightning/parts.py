@@ -1,0 +1,96 @@
+"""Replaceable parts: a class named by its import path, with its arguments.
+
+A part is written in YAML as ``{class_path: package.module.Class, init_args: {...}}``, as the bare path, or as a
+short name of a shipped class; in Python also as ``part(MyClass, scale=2)``. It travels to worker processes and
+into checkpoints as plain text, never as a pickle.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import UserError, near_matches
+
+#: What a setting for a part accepts. ``Part.of`` turns each into a :class:`Part`.
+PartLike = str | dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """``class_path`` and ``init_args`` of one replaceable class."""
+
+    class_path: str
+    init_args: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, value: PartLike | Part, where: str, shipped: Mapping[str, str]) -> Part:
+        """Read a part as a user writes it.
+
+        Args:
+            value: a short name, a class path, a mapping with ``class_path`` and ``init_args``, or a part.
+            where: the setting's name, for error messages.
+            shipped: short name -> class path of what we ship.
+        """
+        if isinstance(value, Part):
+            return value
+        if isinstance(value, str):
+            if value in shipped:
+                return cls(shipped[value])
+            if "." not in value:
+                raise UserError(
+                    f"{where} is {value!r}, which is neither a class path nor one of "
+                    f"{', '.join(sorted(shipped))}{near_matches(value, shipped)}"
+                )
+            return cls(value)
+        if isinstance(value, Mapping) and isinstance(value.get("class_path"), str):
+            extra = set(value) - {"class_path", "init_args"}
+            if extra:
+                raise UserError(f"{where} has the unknown key {sorted(extra)[0]!r}; it takes class_path and init_args")
+            path = value["class_path"]
+            return cls(shipped.get(path, path), dict(value.get("init_args") or {}))
+        raise UserError(
+            f"{where} is {value!r}; write a short name ({', '.join(sorted(shipped))}), a class path, or "
+            "a mapping with class_path and init_args"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"class_path": self.class_path, "init_args": dict(self.init_args)}
+
+    def resolve(self, where: str) -> type:
+        """The class itself, or a :class:`UserError` that says what could not be found."""
+        module, _, name = self.class_path.rpartition(".")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except ImportError as exc:
+            raise UserError(f"{where}: cannot import {self.class_path!r} ({exc})") from exc
+        except AttributeError as exc:
+            raise UserError(f"{where}: module {module!r} has no class {name!r}") from exc
+        if not callable(found):
+            raise UserError(f"{where}: {self.class_path!r} is not a class")
+        return found  # type: ignore[no-any-return]
+
+    def build(self, where: str, *args: Any) -> Any:
+        """An instance: ``cls(*args, **init_args)``, its arguments checked by name first."""
+        found = self.resolve(where)
+        try:
+            inspect.signature(found).bind(*args, **self.init_args)
+        except (TypeError, ValueError) as exc:
+            known = [p for p in inspect.signature(found).parameters][len(args) :]
+            bad = [k for k in self.init_args if k not in known]
+            hint = near_matches(bad[0], known) if bad else ""
+            raise UserError(f"{where}: {self.class_path} does not take these init_args ({exc}){hint}") from exc
+        return found(*args, **self.init_args)
+
+    @property
+    def in_main(self) -> bool:
+        """Whether the class lives in a notebook cell or script, where no other process can import it."""
+        return self.class_path.startswith("__main__.")
+
+
+def part(cls: type, **init_args: Any) -> dict[str, Any]:
+    """A part from Python: ``part(MyReward, scale=2.0)``."""
+    return {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": init_args}

@@ -1,0 +1,94 @@
+"""The narrow type between rollout and PPO: one minibatch, already on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..battle.layout import MASK, RowLayout
+
+_TORCH = {"uint8": torch.uint8, "int16": torch.int16, "uint16": torch.uint16, "int32": torch.int32,
+          "float16": torch.float16, "float32": torch.float32}
+_SHIFTS: dict[torch.device, Tensor] = {}
+
+
+def unpack_mask(packed: Tensor, n_actions: int) -> Tensor:
+    """bool ``[B, n_actions]`` from ``numpy.packbits`` bytes ``[B, ceil((n_actions - 1) / 8)]``; action 0 is legal."""
+    shifts = _SHIFTS.get(packed.device)
+    if shifts is None:
+        shifts = torch.tensor([7, 6, 5, 4, 3, 2, 1, 0], dtype=torch.uint8, device=packed.device)
+        _SHIFTS[packed.device] = shifts
+    b = packed.shape[0]
+    out = torch.empty((b, n_actions), dtype=torch.bool, device=packed.device)
+    out[:, 0] = True
+    bits = (packed.unsqueeze(-1) >> shifts) & 1
+    out[:, 1:] = bits.reshape(b, -1)[:, : n_actions - 1].bool()
+    return out
+
+
+def unpack(rows: Tensor, layout: RowLayout) -> dict[str, Tensor]:
+    """A network's observation from stored rows.
+
+    Args:
+        rows: uint8 ``[B, row_bytes]``.
+
+    Returns:
+        Every field ``[B, *shape]`` in its stored dtype (uint16 becomes int32: torch computes little on uint16),
+        and ``action_mask`` bool ``[B, n_actions]``.
+    """
+    b = rows.shape[0]
+    out: dict[str, Tensor] = {}
+    for f in layout.fields:
+        at = layout.offsets[f.name]
+        raw = rows[:, at : at + f.nbytes]
+        dtype = _TORCH[f.dtype]
+        if dtype is not torch.uint8:
+            raw = raw.contiguous().view(dtype)
+            if dtype is torch.uint16:
+                raw = raw.to(torch.int32)
+        out[f.name] = raw.reshape((b, *f.shape))
+    at = layout.offsets[MASK]
+    out[MASK] = unpack_mask(rows[:, at : at + layout.mask_bytes], layout.n_actions)
+    return out
+
+
+@dataclass
+class Minibatch:
+    """Rows of one minibatch and what the losses need of them; all tensors ``[B]`` unless said.
+
+    Attributes:
+        rows: uint8 ``[B, row_bytes]``, the very bytes the policy acted on.
+        action: int64, flat action index (0 for value-only rows).
+        log_prob: float32, of ``action`` under the behaviour policy.
+        advantage: float32, normalised over the iteration's choice rows; 0 for value-only rows.
+        target: float32, value target (lambda return).
+        value: float32, V at collection.
+        choice: bool, rows of the actor's loss; the others train the critic alone.
+        epoch, index: which PPO epoch, and which minibatch of it, this is.
+    """
+
+    rows: Tensor
+    action: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
+    choice: Tensor
+    epoch: int
+    index: int
+
+    def __len__(self) -> int:
+        return int(self.rows.shape[0])
+
+    def to(self, device: Any, **_: Any) -> Minibatch:
+        """Itself: the buffer already lives on the device, so Lightning's batch transfer has nothing to do."""
+        return self
+
+
+def rows_to_tensor(rows: np.ndarray, device: torch.device) -> Tensor:
+    """uint8 rows on the device, copied once."""
+    return torch.from_numpy(np.ascontiguousarray(rows)).to(device, non_blocking=True)
