@@ -1,0 +1,227 @@
+"""The policy's distribution: a masked softmax over choices, then a masked softmax over the tiles of a slot.
+
+Two stages rather than one softmax over 2,305 actions, because a flat softmax couples how often to play with
+how many tiles are legal (the two-stage head is the recipe that learned). A flat tensor is read as the same tree, exactly.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..battle.actions import NOOP, ActionLayout
+from .protocol import StagedLogits
+
+#: What an illegal logit becomes. Not ``-inf``: ``0 * -inf`` is NaN in an entropy and in its gradient, while
+#: ``0 * finfo.min`` is 0, and ``exp(finfo.min - anything)`` is exactly 0 all the same.
+_ILLEGAL = torch.finfo(torch.float32).min
+
+
+class _Taken(NamedTuple):
+    """An action as the tree sees it, each int64 or bool ``[B]``; slot and tile are 0 where no slot was played."""
+
+    choice: Tensor
+    in_slot: Tensor
+    slot: Tensor
+    tile: Tensor
+
+
+def _inverse_cdf(p: Tensor, u: Tensor) -> Tensor:
+    """Index ``[B]`` of the interval of ``p`` (float64 ``[B, n]``, unnormalised) that holds ``u`` in [0, 1).
+
+    Right bisection, ``min {i: cdf_i > u}``, among the intervals of positive width only: a parallel cumsum may
+    round up over an empty one. The target is held below the total, so that the largest ``u`` finds the last.
+    """
+    cdf = torch.where(p > 0, p.cumsum(-1), -1.0)
+    total = cdf.amax(-1)
+    target = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
+    return (cdf > target.unsqueeze(-1)).to(torch.uint8).argmax(-1)
+
+
+class MaskedCategorical:
+    """Distribution over legal actions, in two stages.
+
+    With ``c`` a choice (wait, a slot, a button) and ``t`` a tile, ``p(a) = p(c)`` for wait and buttons and
+    ``p(c) p(t | c)`` for a card. A slot is legal if any of its tiles is; the no-op always is. Everything is
+    float32 (float64 inside sampling), under autocast too, nothing synchronises the device, and each quantity is
+    computed when first asked for: a PPO step that asks for :meth:`log_prob`, the first-stage entropies and
+    :meth:`entropy_tile_of` touches one of the ``[B, tiles]`` grids of a row instead of all.
+
+    The entropy splits exactly into what a bonus may want to weigh apart, by the chain rule::
+
+        entropy = entropy_play + entropy_choice + entropy_tile
+        entropy_play   = H(wait or play)
+        entropy_choice = p(play) * H(c | play)
+        entropy_tile   = sum over slots s of p(s) * H(t | s)
+
+    Args:
+        logits: unmasked, staged or flat ``[B, n_actions]``. Of a flat tensor a slot's choice logit is the
+            masked logsumexp over its tiles, which makes the staged distribution equal to the flat softmax.
+        mask: bool ``[B, n_actions]``, True where legal.
+        actions: the tree.
+    """
+
+    def __init__(self, logits: StagedLogits | Tensor, mask: Tensor, actions: ActionLayout) -> None:
+        self.actions = actions
+        n, grid = mask.shape[0], actions.slots * actions.tiles
+        self._mask = mask
+        self._tile_mask = mask[:, 1 : 1 + grid].view(n, actions.slots, actions.tiles)
+        # amax over bytes: torch's bool any() along the last axis is 20 times slower on a CPU.
+        slot_mask = self._tile_mask.view(torch.uint8).amax(-1).bool()
+        self._choice_mask = torch.cat([torch.ones_like(mask[:, :1]), slot_mask, mask[:, 1 + grid :]], -1)
+        if isinstance(logits, Tensor):
+            flat = logits.float()
+            self._tile = flat[:, 1 : 1 + grid].view(n, actions.slots, actions.tiles)
+            slot = torch.logsumexp(self._masked_tile, -1)
+            choice = torch.cat([flat[:, :1], slot, flat[:, 1 + grid :]], -1)
+        else:
+            choice, self._tile = logits.choice.float(), logits.tile
+        self._choice = choice.masked_fill(~self._choice_mask, _ILLEGAL)
+
+    # --- the two stages -------------------------------------------------------------------------------------
+
+    @cached_property
+    def _masked_tile(self) -> Tensor:
+        return self._tile.float().masked_fill(~self._tile_mask, _ILLEGAL)
+
+    @cached_property
+    def choice_log_probs(self) -> Tensor:
+        """float32 ``[B, n_choices]``; an illegal choice has the least float, not ``-inf``."""
+        return F.log_softmax(self._choice, -1)
+
+    @cached_property
+    def tile_log_probs(self) -> Tensor:
+        """float32 ``[B, slots, tiles]``, of a tile given its slot; meaningless in a slot without a legal tile."""
+        return F.log_softmax(self._masked_tile, -1)
+
+    @cached_property
+    def _play_log_prob(self) -> Tensor:
+        return torch.logsumexp(self.choice_log_probs[:, 1:], -1)
+
+    def _row(self, slot: Tensor) -> Tensor:
+        """Masked tile logits of one slot in each row, ``[B, tiles]``."""
+        at = slot.view(-1, 1, 1).expand(-1, 1, self.actions.tiles)
+        tile, legal = self._tile.gather(1, at).squeeze(1), self._tile_mask.gather(1, at).squeeze(1)
+        return tile.float().masked_fill(~legal, _ILLEGAL)
+
+    def _take(self, action: Tensor) -> _Taken:
+        a, grid = self.actions, self.actions.slots * self.actions.tiles
+        in_slot = (action > NOOP) & (action <= grid)
+        at = torch.where(in_slot, action - 1, 0)
+        slot = at // a.tiles
+        choice = torch.where(in_slot, slot + 1, torch.where(action > grid, action - grid + a.slots, NOOP))
+        return _Taken(choice, in_slot, slot, at - slot * a.tiles)
+
+    def _join(self, choice: Tensor, u: Tensor | None) -> Tensor:
+        """The flat action of a choice, its tile drawn by ``u`` (float64 ``[B]``) or, without it, the best."""
+        a, grid = self.actions, self.actions.slots * self.actions.tiles
+        if not a.slots:
+            return choice
+        in_slot = (choice > NOOP) & (choice <= a.slots)
+        slot = torch.where(in_slot, choice - 1, 0)
+        row = self._row(slot)
+        tile = row.argmax(-1) if u is None else _inverse_cdf(row.double().softmax(-1), u)
+        beyond = torch.where(choice > a.slots, choice - a.slots + grid, NOOP)
+        return torch.where(in_slot, 1 + slot * a.tiles + tile, beyond)
+
+    # --- acting ---------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def sample(self, uniforms: Tensor) -> Tensor:
+        """Actions int64 ``[B]`` by inverse CDF: a function of ``uniforms`` (float64 ``[B, 2]`` in [0, 1)) alone.
+
+        The first column decides the choice and the second the tile. An illegal action has an interval without
+        width and is never drawn, at 0 and just below 1 neither.
+        """
+        choice = _inverse_cdf(self._choice.double().softmax(-1), uniforms[:, 0])
+        return self._join(choice, uniforms[:, 1])
+
+    @torch.no_grad()
+    def sharp(self, uniforms: Tensor) -> Tensor:
+        """Wait or play drawn by ``uniforms[:, 0]``, then the best choice and its best tile; int64 ``[B]``.
+
+        At two decisions a second p(wait) is a hazard rate: its argmax nearly always waits and elixir leaks.
+        """
+        drawn = _inverse_cdf(self._choice.double().softmax(-1), uniforms[:, 0])
+        if self.actions.n_choices == 1:
+            return drawn
+        best = 1 + self._choice[:, 1:].argmax(-1)
+        return self._join(torch.where(drawn == NOOP, drawn, best), None)
+
+    @torch.no_grad()
+    def mode(self) -> Tensor:
+        """The best choice, wait among them, then its best tile; int64 ``[B]``. See :meth:`sharp` first."""
+        return self._join(self._choice.argmax(-1), None)
+
+    # --- learning -------------------------------------------------------------------------------------------
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """float32 ``[B]`` of int64 ``[B]``; exactly 0 where only one action is legal."""
+        taken = self._take(action)
+        first = self.choice_log_probs.gather(-1, taken.choice.unsqueeze(-1)).squeeze(-1)
+        if not self.actions.slots:
+            return first
+        row = self._taken_row(taken).gather(-1, taken.tile.unsqueeze(-1)).squeeze(-1)
+        return first + torch.where(taken.in_slot, row, 0.0)
+
+    def _taken_row(self, taken: _Taken) -> Tensor:
+        return F.log_softmax(self._row(taken.slot), -1)
+
+    def log_prob_and_tile_entropy(self, action: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`log_prob` and :meth:`entropy_tile_of` of the same actions, sharing their one grid."""
+        taken = self._take(action)
+        first = self.choice_log_probs.gather(-1, taken.choice.unsqueeze(-1)).squeeze(-1)
+        if not self.actions.slots:
+            return first, torch.zeros_like(first)
+        row = self._taken_row(taken)
+        second = row.gather(-1, taken.tile.unsqueeze(-1)).squeeze(-1)
+        entropy = -(row.exp() * row).sum(-1)
+        return first + torch.where(taken.in_slot, second, 0.0), torch.where(taken.in_slot, entropy, 0.0)
+
+    @cached_property
+    def p_wait(self) -> Tensor:
+        """float32 ``[B]``, probability of the no-op."""
+        return self.choice_log_probs[:, NOOP].exp()
+
+    @cached_property
+    def entropy_play(self) -> Tensor:
+        """float32 ``[B]``, entropy of wait or play, at most log 2; 0 where nothing can be played."""
+        pair = torch.stack([self.choice_log_probs[:, NOOP], self._play_log_prob], -1)
+        return -(pair.exp() * pair).sum(-1)
+
+    @cached_property
+    def entropy_choice(self) -> Tensor:
+        """float32 ``[B]``, ``p(play) * H(which choice | play)``."""
+        logp = self.choice_log_probs[:, 1:]
+        return -(logp.exp() * (logp - self._play_log_prob.unsqueeze(-1))).sum(-1)
+
+    @cached_property
+    def entropy_tile(self) -> Tensor:
+        """float32 ``[B]``, ``sum_s p(s) * H(tile | s)`` over all slots: every grid of the row is computed."""
+        logp = self.tile_log_probs
+        per_slot = -(logp.exp() * logp).sum(-1)
+        return (self.choice_log_probs[:, 1 : 1 + self.actions.slots].exp() * per_slot).sum(-1)
+
+    def entropy_tile_of(self, action: Tensor) -> Tensor:
+        """float32 ``[B]``: H(tile | s) of the slot that ``action`` played, 0 for wait and buttons.
+
+        Over actions drawn from the policy its mean is :attr:`entropy_tile`, from one grid a row. Its gradient
+        takes p(s) as given: it spreads the tiles without rewarding slots for having many.
+        """
+        return self.log_prob_and_tile_entropy(action)[1]
+
+    def entropy(self) -> Tensor:
+        """float32 ``[B]``, of the joint distribution over actions; exactly 0 where only one action is legal."""
+        return self.entropy_play + self.entropy_choice + self.entropy_tile
+
+    def flat_log_probs(self) -> Tensor:
+        """float32 ``[B, n_actions]``; an illegal action has the least float."""
+        a, choice = self.actions, self.choice_log_probs
+        cards = (choice[:, 1 : 1 + a.slots, None] + self.tile_log_probs).flatten(1)
+        flat = torch.cat([choice[:, :1], cards, choice[:, 1 + a.slots :]], -1)
+        legal = torch.cat([torch.ones_like(self._mask[:, :1]), self._mask[:, 1:]], -1)
+        return flat.masked_fill(~legal, _ILLEGAL)
