@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .entity_tokens import FIXED, GLOBAL, HAND, NEXT, EntityTokens, Tokens
+from .entity_tokens import FIXED, GLOBAL, HAND, NEXT, EntityTokens
+from .packing import Span, Take, packed, padded
 from .protocol import ActorCritic, Inputs, Observation, StagedLogits
-
-#: Axes of a row whose tail is usually empty, and the field that moves with each.
-_RAGGED = (("units", "unit_wide"), ("spells", "spell_wide"), ("projectiles", "projectile_wide"))
 
 
 class Block(nn.Module):
@@ -23,19 +23,28 @@ class Block(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
 
-    def forward(self, x: Tensor, bias: Tensor, fused: bool) -> Tensor:
-        """``x`` ``[B, L, width]``; ``bias`` ``[B, 1, 1, L]``, 0 for a key that is there and ``-inf`` else."""
-        b, n, width = x.shape
-        qkv = self.qkv(self.norm1(x)).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        if fused:
-            q, k, v = qkv.unbind(0)
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
-        else:
-            # Below some 30 tokens two batched products beat torch's CPU flash kernel by a third.
-            q, k, v = qkv.contiguous().unbind(0)
-            y = ((q @ k.mT) * q.shape[-1] ** -0.5 + bias).softmax(-1) @ v
-        x = x + self.out(y.transpose(1, 2).reshape(b, n, width))
+    def forward(self, x: Tensor, spans: Sequence[Span], fused: bool) -> Tensor:
+        """``x`` ``[N, width]``, the tokens of all spans one behind another."""
+        attend = self._fused if fused else self._plain
+        qkv = self.qkv(self.norm1(x)).split([s.rows * s.length for s in spans])
+        y = [attend(part, span) for part, span in zip(qkv, spans, strict=True)]
+        x = x + self.out(y[0] if len(y) == 1 else torch.cat(y))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+    def _heads(self, qkv: Tensor, span: Span) -> Tensor:
+        return qkv.view(span.rows, span.length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+
+    def _fused(self, qkv: Tensor, span: Span) -> Tensor:
+        q, k, v = self._heads(qkv, span).unbind(0)
+        bias = span.bias.to(q.dtype)[:, None, None]
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).reshape(qkv.shape[0], -1)
+
+    def _plain(self, qkv: Tensor, span: Span) -> Tensor:
+        # Below some 30 tokens two batched products beat torch's CPU flash kernel by a third.
+        q, k, v = self._heads(qkv, span).flatten(1, 2).unbind(0)
+        bias = span.bias.repeat_interleave(self.heads, 0).unsqueeze(1).to(q.dtype)
+        y = torch.baddbmm(bias, q, k.mT, alpha=q.shape[-1] ** -0.5).softmax(-1) @ v
+        return y.view(span.rows, self.heads, span.length, -1).transpose(1, 2).reshape(qkv.shape[0], -1)
 
 
 class BoardMap(nn.Module):
@@ -50,39 +59,31 @@ class BoardMap(nn.Module):
         self.cells_y, self.cells_x, self.channels = cells_y, cells_x, channels
         self.kernel = nn.Linear(width, 9 * channels, bias=False)
         self.bias = nn.Parameter(torch.zeros(channels))
-        y, x = torch.meshgrid(torch.arange(cells_y), torch.arange(cells_x), indexing="ij")
-        # Cell -> cell of the grid with a border of one, where a contribution over the edge may land.
-        self.bordered = (cells_y + 2) * (cells_x + 2)
-        corner = torch.cat([(y * (cells_x + 2) + x).flatten(), torch.tensor([0])])
-        self.register_buffer("_corner", corner, persistent=False)
-        steps = torch.arange(3)
-        shift = (steps.unsqueeze(-1) * (cells_x + 2) + steps).flatten()
-        self.register_buffer("_shift", shift, persistent=False)
+        # near[c]: the nine cells that an entity in cell c adds to; n_cells where that is over the edge, and
+        # everywhere for an empty row (c = n_cells).
+        n = cells_y * cells_x
+        bordered = F.pad(torch.arange(n).view(cells_y, cells_x), (1, 1, 1, 1), value=n)
+        near = bordered.unfold(0, 3, 1).unfold(1, 3, 1).reshape(n, 9)
+        self.register_buffer("_near", torch.cat([near, torch.full((1, 9), n)]), persistent=False)
 
-    def forward(self, x: Tensor, cell: Tensor, dense: bool) -> Tensor:
-        """``[B, cells, channels]`` from features ``[B, E, width]`` and cells int64 ``[B, E]``."""
-        grid = self._dense(x, cell) if dense else self._sparse(x, cell)
-        return F.relu(grid + self.bias)
-
-    def _sparse(self, x: Tensor, cell: Tensor) -> Tensor:
-        b, n_cells = x.shape[0], self.cells_y * self.cells_x
-        row = torch.arange(b, device=x.device).unsqueeze(-1) * self.bordered
-        # Empty entities go to one cell behind all grids.
-        at = torch.where(cell < n_cells, row + self._corner[cell], b * self.bordered)
-        at = torch.where(at.unsqueeze(-1) < b * self.bordered, at.unsqueeze(-1) + self._shift, b * self.bordered)
+    def sparse(self, x: Tensor, cell: Tensor, row: Tensor, rows: int) -> Tensor:
+        """``[rows, cells, channels]`` from features ``[E, width]``, cells and batch rows int64 ``[E]``."""
+        n = self.cells_y * self.cells_x
+        near = self._near[cell]
+        # What falls over the edge goes to one cell behind all boards.
+        at = torch.where(near < n, near + row.unsqueeze(-1) * n, rows * n).flatten()
         parts = self.kernel(x).view(-1, self.channels)
-        out = parts.new_zeros(b * self.bordered + 1, self.channels).index_add(0, at.flatten(), parts)
-        out = out[:-1].view(b, self.cells_y + 2, self.cells_x + 2, self.channels)
-        return out[:, 1:-1, 1:-1].reshape(b, n_cells, self.channels)
+        board = self.bias.to(parts.dtype).expand(rows * n + 1, -1).index_add(0, at, parts)
+        return F.relu(board[:-1]).view(rows, n, self.channels)
 
-    def _dense(self, x: Tensor, cell: Tensor) -> Tensor:
-        """The same sum for an accelerator: a one-hot product, because atomic adds are not reproducible."""
-        b, n_cells = x.shape[0], self.cells_y * self.cells_x
-        onehot = (cell.unsqueeze(1) == torch.arange(n_cells, device=x.device).unsqueeze(-1)).to(x.dtype)
-        board = (onehot @ x).transpose(1, 2).reshape(b, -1, self.cells_y, self.cells_x)
+    def dense(self, x: Tensor, cell: Tensor) -> Tensor:
+        """The same for ``[B, E, width]`` and ``[B, E]``: by a one-hot product, as atomic adds do not reproduce."""
+        n = self.cells_y * self.cells_x
+        onehot = (cell.unsqueeze(1) == torch.arange(n, device=x.device).unsqueeze(-1)).to(x.dtype)
+        board = (onehot @ x).mT.unflatten(-1, (self.cells_y, self.cells_x))
         # A contribution moves by +d where a convolution reads from -d, hence the flip.
         weight = self.kernel.weight.view(3, 3, self.channels, -1).flip(0, 1).permute(2, 3, 0, 1)
-        return F.conv2d(board, weight, padding=1).flatten(2).transpose(1, 2)
+        return F.relu(F.conv2d(board, weight, self.bias, padding=1)).flatten(2).mT
 
 
 class EntityNetwork(ActorCritic):
@@ -131,7 +132,7 @@ class EntityNetwork(ActorCritic):
         self.tile_y = nn.Parameter(torch.randn(a.tiles_y, 1, width) * 0.6)
         self.tile_x = nn.Parameter(torch.randn(1, a.tiles_x, width) * 0.6)
         self.tile = nn.Parameter(torch.randn(a.tiles_y, a.tiles_x, width) * 0.5)
-        self.critic_hidden = nn.Linear(width + map_channels, width)
+        self.critic_hidden = nn.Linear(2 * width, width)
         self.critic_out = nn.Linear(width, 1)
         for layer in (self.wait, self.play, self.query, self.map_query, self.critic_out):
             nn.init.zeros_(layer.weight)
@@ -147,45 +148,52 @@ class EntityNetwork(ActorCritic):
         return self._batch(obs, actor=False)[0]
 
     def _batch(self, obs: Observation, actor: bool) -> list[Tensor]:
-        """Outputs of a batch, ``(choice, tile, value)`` or ``(value,)``, by whichever path fits the device."""
-        units = obs["units"]
-        fixed = self.fixed_shape if self.fixed_shape is not None else units.device.type != "cpu"
-        if fixed:
-            return self._run(obs, actor, fixed=True)
-        used = torch.stack([_used(obs[name][..., 0]) for name, _ in _RAGGED])
-        n = units.shape[0]
-        buckets = -(-n // self.bucket_rows)
-        if buckets == 1:
-            return self._run(_trim(obs, used.amax(1).tolist()), actor, fixed=False)
-        order = (used[0] + used[1]).argsort(stable=True)
-        rows = order.tensor_split(buckets)
-        longest = torch.stack([used[:, r].amax(1) for r in rows]).tolist()
-        # The mask is the distribution's; no need to reorder it.
-        fields = {name: x for name, x in obs.items() if name != "action_mask"}
-        parts = [
-            self._run(_trim({k: x[r] for k, x in fields.items()}, cut), actor, fixed=False)
-            for r, cut in zip(rows, longest, strict=True)
-        ]
-        # index_copy, because its backward is a gather and that of indexing a scatter.
-        joined = [torch.cat(p) for p in zip(*parts, strict=True)]
-        return [torch.empty_like(x).index_copy(0, order, x) for x in joined]
-
-    def _run(self, obs: Observation, actor: bool, fixed: bool) -> list[Tensor]:
-        t: Tokens = self.tokens(obs)
-        bias = torch.zeros(t.present.shape, device=t.tokens.device).masked_fill(~t.present, -torch.inf)
-        x = t.tokens
-        for block in self.blocks:
-            x = block(x, bias[:, None, None], fixed)
-        x = self.norm(x)
-        board = self.map(torch.cat([x[:, FIXED:], t.shots], 1), t.cell, fixed)
+        """``[choice, tile, value]`` or ``[value]``, by whichever path fits the device."""
+        on_cpu = obs["units"].device.type == "cpu"
+        fixed = self.fixed_shape if self.fixed_shape is not None else not on_cpu
+        x, board, pooled = self._padded(obs) if fixed else self._packed(obs)
         # The heads run in float32 under autocast too: bfloat16 has 8 bits for a softmax over 576 tiles.
         with torch.autocast(x.device.type, enabled=False):
             x, board = x.float(), board.float()
-            state = torch.cat([x[:, GLOBAL], board.mean(1)], -1)
+            state = torch.cat([x[:, GLOBAL], pooled.float()], -1)
             value = self.critic_out(F.gelu(self.critic_hidden(state))).squeeze(-1)
-            if not actor:
-                return [value]
-            return [*self._actor(x[:, GLOBAL], x[:, HAND:NEXT], board), value]
+            return [*self._actor(x[:, GLOBAL], x[:, HAND:NEXT], board), value] if actor else [value]
+
+    def _trunk(self, x: Tensor, spans: Sequence[Span], fused: bool) -> Tensor:
+        for block in self.blocks:
+            x = block(x, spans, fused)
+        return x
+
+    def _padded(self, obs: Observation) -> tuple[Tensor, Tensor, Tensor]:
+        """Fixed tokens ``[B, 6, width]``, board ``[B, cells, channels]``, mean entity ``[B, width]``."""
+        e = padded(obs)
+        b, n_units, n_spells = obs["units"].shape[0], obs["units"].shape[1], obs["spells"].shape[1]
+        tokens, shots, cell = self.tokens.entities(e)
+        units, spells = tokens.split([b * n_units, b * n_spells])
+        x = torch.cat([self.tokens.fixed(obs), units.unflatten(0, (b, -1)), spells.unflatten(0, (b, -1))], 1)
+        on = torch.cat([obs["units"][..., 0] > 0, obs["spells"][..., 0] > 0], 1)
+        bias = F.pad(torch.where(on, 0.0, -torch.inf), (FIXED, 0))
+        span = Span(b, x.shape[1], bias)
+        x = self.norm(self._trunk(x.flatten(0, 1), [span], True)).view(b, span.length, -1)
+        shot = shots.unflatten(0, (b, -1))
+        cells = [c.view(b, -1) for c in cell.split([b * n_units, b * n_spells, shots.shape[0]])]
+        board = self.map.dense(torch.cat([x[:, FIXED:], shot.to(x.dtype)], 1), torch.cat(cells, 1))
+        weight = on.to(x.dtype) / on.sum(1, keepdim=True).clamp(min=1)
+        return x[:, :FIXED], board, (weight.unsqueeze(1) @ x[:, FIXED:]).squeeze(1)
+
+    def _packed(self, obs: Observation) -> tuple[Tensor, Tensor, Tensor]:
+        """The same from the entities that are there."""
+        b = obs["units"].shape[0]
+        e, put, spans, count = packed(obs, self.bucket_rows)
+        tokens, shots, cell = self.tokens.entities(e)
+        source = torch.cat([self.tokens.fixed(obs).flatten(0, 1), tokens])
+        total = sum(s.rows * s.length for s in spans)
+        x = source.new_zeros(total, source.shape[-1]).index_copy(0, put, source)
+        x = self.norm(Take.apply(self._trunk(x, spans, False), put))
+        fixed, entities = x.split([b * FIXED, tokens.shape[0]])
+        board = self.map.sparse(torch.cat([entities, shots.to(x.dtype)]), cell, e.row, b)
+        pooled = entities.new_zeros(b, x.shape[-1]).index_add(0, e.row[: tokens.shape[0]], entities)
+        return fixed.view(b, FIXED, -1), board, pooled / count.clamp(min=1).unsqueeze(-1)
 
     def _actor(self, whole: Tensor, hand: Tensor, board: Tensor) -> list[Tensor]:
         """Choice logits ``[B, n_choices]`` and tile logits ``[B, slots, tiles]``."""
@@ -198,16 +206,3 @@ class EntityNetwork(ActorCritic):
         coarse = query.view(b, 4 * a.slots, -1) @ board.mT
         coarse = coarse.view(b, a.slots, 2, 2, a.tiles_y // 2, a.tiles_x // 2).permute(0, 1, 4, 2, 5, 3)
         return [choice, (fine.view_as(coarse) + coarse).reshape(b, a.slots, a.tiles)]
-
-
-def _used(ids: Tensor) -> Tensor:
-    """int64 ``[B]``: how many leading entries of ``ids`` ``[B, n]`` hold all that are not 0."""
-    return ((ids > 0) * torch.arange(1, ids.shape[1] + 1)).amax(1)
-
-
-def _trim(obs: Observation, longest: list[int]) -> Observation:
-    out = dict(obs)
-    for names, n in zip(_RAGGED, longest, strict=True):
-        for name in names:
-            out[name] = obs[name][:, :n]
-    return out

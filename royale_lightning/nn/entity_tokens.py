@@ -27,17 +27,20 @@ _ELIXIR_STEPS = 10
 _N_GLOBAL = 2 * _ELIXIR_STEPS + 5 + 12 + 11 + 9
 
 
-class Tokens(NamedTuple):
-    """What the trunk and the board map read; ``L = 6 + units + spells``, ``E = units + spells``.
+class Entities(NamedTuple):
+    """The entities of a batch as flat lists: units, then spells, then projectiles, empty rows kept or left out.
 
-    ``tokens`` ``[B, L, width]``; ``present`` bool ``[B, L]``; ``shots`` (projectiles) ``[B, P, width]``; ``cell``
-    int64 ``[B, E + P]``, half-resolution cell of each entity, ``n_cells`` for an empty row.
+    ``units`` uint8 ``[U, 16]`` with ``unit_wide`` int32 ``[U, 3]``, and so on for spells ``[S, ...]`` and shots
+    (projectiles) ``[P, ...]``; ``row`` int64 ``[U + S + P]``, the batch row that each belongs to.
     """
 
-    tokens: Tensor
-    present: Tensor
+    units: Tensor
+    unit_wide: Tensor
+    spells: Tensor
+    spell_wide: Tensor
     shots: Tensor
-    cell: Tensor
+    shot_wide: Tensor
+    row: Tensor
 
 
 class EntityTokens(nn.Module):
@@ -87,29 +90,25 @@ class EntityTokens(nn.Module):
         sides = torch.tensor([a.tiles_x * _TILE / 2, a.tiles_y * _TILE / 2])
         self.register_buffer("_half", sides, persistent=False)
 
-    def forward(self, obs: Observation) -> Tokens:
-        """Tokens of a batch whose unit, spell and projectile axes may be cut to any length."""
-        units, spells, shots = obs["units"], obs["spells"], obs["projectiles"]
-        unit_on, spell_on, shot_on = units[..., 0] > 0, spells[..., 0] > 0, shots[..., 0] > 0
+    def fixed(self, obs: Observation) -> Tensor:
+        """The tokens that every row has, ``[B, 6, width]``: the whole, the hand, the next card."""
+        return torch.cat([self._global(obs).unsqueeze(1), self._cards(obs)], 1)
+
+    def entities(self, e: Entities) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens ``[U + S, width]``, features of the shots ``[P, width]``, and the cell of each, ``[U + S + P]``.
+
+        A cell is an int64 index into the board at half resolution, ``n_cells`` for an empty row.
+        """
         cell = torch.cat(
             [
-                self._cell(obs["unit_wide"], unit_on),
-                self._cell(obs["spell_wide"], spell_on),
-                self._cell(obs["projectile_wide"], shot_on),
-            ],
-            1,
+                self._cell(e.unit_wide, e.units[:, 0] > 0),
+                self._cell(e.spell_wide, e.spells[:, 0] > 0),
+                self._cell(e.shot_wide, e.shots[:, 0] > 0),
+            ]
         )
-        n_entities = units.shape[1] + spells.shape[1]
-        where = self.place_table(cell[:, :n_entities])
-        unit = self._units(units, obs["unit_wide"]) + where[:, : units.shape[1]]
-        spell = self._spells(spells, obs["spell_wide"]) + where[:, units.shape[1] :]
-        fixed = torch.ones_like(unit_on[:, :1]).expand(-1, FIXED)
-        return Tokens(
-            torch.cat([self._global(obs).unsqueeze(1), self._cards(obs), unit, spell], 1),
-            torch.cat([fixed, unit_on, spell_on], 1),
-            self._shots(shots, obs["projectile_wide"]),
-            cell,
-        )
+        n = e.units.shape[0] + e.spells.shape[0]
+        tokens = torch.cat([self._units(e.units, e.unit_wide), self._spells(e.spells, e.spell_wide)])
+        return tokens + self.place_table(cell[:n]), self._shots(e.shots, e.shot_wide), cell
 
     def _bits(self, x: Tensor) -> Tensor:
         """float32 ``[..., 8 n]`` of uint8 ``[..., n]``. One gather: shifting and casting is slower on a CPU."""
