@@ -167,7 +167,6 @@ class Collector:
                 fresh = self._assign()
                 names = self._names()
                 learner = names == LEARNER
-                r.kind[np.repeat(self.ended, 2)] = 0
             else:
                 fresh = []
             row_of = np.full(self.slots, -1, dtype=np.int64)
