@@ -113,11 +113,15 @@ class Arena:
         records.sort(key=lambda r: r.battle)
         self.round.episodes = records
 
-    def observe(self, slots: Iterable[int], out: np.ndarray) -> None:
-        """Encode slots of running battles as they stand, choice or not: ``out`` uint8 ``[k, row_bytes]``."""
-        for i, slot in enumerate(slots):
-            b, seat = divmod(int(slot) - 2 * self.first, 2)
-            self.games[b].encode(seat, out[i])
+    def observe(self, slots: Iterable[int]) -> None:
+        """Encode slots of running battles as they stand, choice or not, into their rows of the round block.
+
+        Args:
+            slots: ``2 * i + seat`` of game ``i``.
+        """
+        for slot in slots:
+            b, seat = divmod(int(slot), 2)
+            self.games[b].encode(seat, self.round.rows[slot])
 
     def close(self) -> None:
         if self._pool is not None:

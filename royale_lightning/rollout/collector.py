@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..battle.arena import LEARNER
 from ..battle.opponents import is_scripted
-from ..battle.round import CHOICE, RUNNING, Assignment, EpisodeRecord
+from ..battle.round import CHOICE, IDLE, RUNNING, Assignment, EpisodeRecord
 from ..battle.spec import BattleSpec
 from ..battle.streams import generator, stream_seed, uniforms
 from ..errors import UserError
@@ -267,11 +267,8 @@ class Collector:
         out = torch.zeros(self.slots, dtype=torch.float32, device=self.device)
         at = np.flatnonzero(learner & ~np.repeat(self.ended, 2))
         if len(at):
-            rows = r.rows[at].copy()
-            forced = np.flatnonzero(r.kind[at] == 0)
-            if len(forced):
-                rows[forced] = self.source.observe(at[forced])
-            out[torch.from_numpy(at).to(self.device)] = self._values(policy, rows)
+            self.source.observe(at[r.kind[at] == IDLE])
+            out[torch.from_numpy(at).to(self.device)] = self._values(policy, r.rows[at])
         return out
 
     # ---- state -----------------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ class RolloutSource(ABC):
         """Play one round and fill the block."""
 
     @abstractmethod
-    def observe(self, slots: np.ndarray) -> np.ndarray:
-        """Rows uint8 ``[k, row_bytes]`` of running battles' slots as they stand, also where they are forced."""
+    def observe(self, slots: np.ndarray) -> None:
+        """Write running battles' slots as they stand, also where they are forced, into ``round.rows``."""
 
     @abstractmethod
     def refused(self) -> int:
@@ -47,7 +47,6 @@ class InlineSource(RolloutSource):
 
     def __init__(self, spec: BattleSpec, first: int, battles: int, settings: ArenaSettings) -> None:
         self.round = Round(battles, spec.row_layout.row_bytes)
-        self.first = first
         self.arena: Arena = build_arena(spec, first, battles, self.round, settings)
 
     def set_gamma(self, gamma: float) -> None:
@@ -56,10 +55,8 @@ class InlineSource(RolloutSource):
     def advance(self, assignments: Sequence[Assignment]) -> None:
         self.arena.advance(assignments)
 
-    def observe(self, slots: np.ndarray) -> np.ndarray:
-        out = np.zeros((len(slots), self.round.row_bytes), dtype=np.uint8)
-        self.arena.observe(slots + 2 * self.first, out)
-        return out
+    def observe(self, slots: np.ndarray) -> None:
+        self.arena.observe(slots)
 
     def refused(self) -> int:
         return self.arena.refused
