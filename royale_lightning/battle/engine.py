@@ -20,6 +20,8 @@ from royalegym.rust_engine import RustEngine
 
 from .wire import check_engine_columns
 
+#: The compiled module, untyped.
+_core: Any = royalesim
 #: The shared engine acts on one battle at a time: cache misses, resets and decodes swap its battle in.
 _LOCK = threading.RLock()
 
@@ -36,7 +38,7 @@ def new_battle() -> Any:
     e = shared_engine()
     run = {**e.gym_arms, **e.calibration_overrides}
     overrides = {"calibration_overrides": {k: json.dumps(v) for k, v in run.items()}} if run else {}
-    return royalesim.Battle(
+    return _core.Battle(
         None, e.slot_of_k, e.path_search, e.ground_y_clamp, e.ground_deploy_point, **overrides
     )
 
@@ -81,7 +83,7 @@ def engine_identity() -> dict[str, str]:
     config = e.config()
     return {
         "royalesim": str(getattr(royalesim, "__version__", "unknown")),
-        "snapshot_format": str(royalesim.SNAPSHOT_FORMAT),
+        "snapshot_format": str(_core.SNAPSHOT_FORMAT),
         **{k: str(config[k]) for k in ("build_digest", "engine_binary_sha256", "cards_json_fnv1a64",
                                       "calibration_digest")},
     }

@@ -119,12 +119,13 @@ class SelfPlayModule(pl.LightningModule):
                 self._explained = explained_variance(batch.value, batch.target, batch.choice)
         for sums in (self._sums, self._epoch_sums):
             for name, x in figures.items():
+                if name == "ratio_error":
+                    continue
+                weight = _weight(name)
                 if name.endswith("_rows"):
                     w = x
-                elif name == "ratio_error":
-                    continue
                 else:
-                    w = x * figures[_weight(name)] if _weight(name) else x * len(batch)
+                    w = x * (figures[weight] if weight else len(batch))
                 sums[name] = sums[name] + w if name in sums else w
             rows = torch.tensor(float(len(batch)), device=self.device)
             sums["rows"] = sums["rows"] + rows if "rows" in sums else rows
