@@ -105,10 +105,10 @@ class BattleSpec:
         return made
 
     def make_reward(self) -> RewardFunction:
-        return self._make("reward", RewardFunction)  # type: ignore[no-any-return]
+        return self._make("reward", RewardFunction)
 
     def make_observation(self) -> ObsBuilder:
-        return self._make("observation", ObsBuilder)  # type: ignore[no-any-return]
+        return self._make("observation", ObsBuilder)
 
     def make_actions(self) -> ActionParser:
         return self._make("actions", ActionParser, None) or TileActionParser()
@@ -117,7 +117,7 @@ class BattleSpec:
         return self._make("termination", DoneCondition, None) or GameOverCondition()
 
     def make_truncation(self) -> DoneCondition | None:
-        return self._make("truncation", DoneCondition, None)  # type: ignore[no-any-return]
+        return self._make("truncation", DoneCondition, None)
 
     def make_start(self) -> StateMutator:
         mutator = self._make("start", StateMutator, None)

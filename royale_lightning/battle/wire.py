@@ -431,11 +431,16 @@ def check_engine_columns(core: Any) -> None:
         UserError: names the layout and asks for a RoyaleSim this package knows.
     """
     want = {
-        "ENTITY_FIELDS": ["uid", "team", "kind", "card_id", "tower_slot", "x", "y", "hp", "max_hp", "radius", "flying", "deploy_ticks", "stun_ticks", "knockback_ticks", "footprint", "target_uid", "attack_phase", "facing", "shield", "buffs", "status_flags", "level", "mount_uid", "charge", "dest_x", "dest_y", "ability_ticks", "unit_type"],
-        "SPELL_FIELDS": ["team", "card_id", "motion", "x", "y", "aim_x", "aim_y", "delay_ticks", "travelled", "length", "hits", "ticks_flown"],
-        "PROJECTILE_FIELDS": ["team", "x", "y", "aim_x", "aim_y", "target_uid", "splash", "firer_card_id"],
+        "ENTITY_FIELDS": (
+            "uid team kind card_id tower_slot x y hp max_hp radius flying deploy_ticks stun_ticks knockback_ticks "
+            "footprint target_uid attack_phase facing shield buffs status_flags level mount_uid charge dest_x dest_y "
+            "ability_ticks unit_type"
+        ),
+        "SPELL_FIELDS": "team card_id motion x y aim_x aim_y delay_ticks travelled length hits ticks_flown",
+        "PROJECTILE_FIELDS": "team x y aim_x aim_y target_uid splash firer_card_id",
     }
-    for export, names in want.items():
+    for export, text in want.items():
+        names = text.split()
         have = [str(n) for n in getattr(core, export, ())]
         if have[: len(names)] != names:
             raise UserError(

@@ -24,7 +24,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class Start(msgspec.Struct, tag="start"):
-    """First frame: what to play and where to write it. ``first`` counts battles of the whole run, ``at`` of the block."""
+    """First frame: what to play and where. ``first`` counts battles of the whole run, ``at`` those of the block."""
 
     spec: dict[str, Any]
     settings: ArenaSettings

@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import pairwise
 from multiprocessing import shared_memory
 
 import numpy as np
@@ -49,7 +49,7 @@ class ProcessSource(RolloutSource):
         self._block = shared_memory.SharedMemory(create=True, size=Round.nbytes(battles, row_bytes))
         self.round = Round(battles, row_bytes, self._block.buf)
         bounds = np.linspace(0, battles, workers + 1).astype(int)
-        self._ranges = [(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        self._ranges = [(int(a), int(b)) for a, b in pairwise(bounds)]
         self._first = first
         self._refused = [0] * workers
         self._workers: list[subprocess.Popen[bytes]] = []
@@ -58,9 +58,10 @@ class ProcessSource(RolloutSource):
                 [sys.executable, "-m", "royale_lightning.battle.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
             self._workers.append(p)
-            self._send(p, Start(
-                spec.as_dict(), replace(settings), self._block.name, battles, row_bytes, first + lo, lo, hi - lo, sys.path
-            ))
+            name = self._block.name
+            self._send(
+                p, Start(spec.as_dict(), settings, name, battles, row_bytes, first + lo, lo, hi - lo, sys.path)
+            )
         for i in range(workers):
             self._reply(i)
 

@@ -36,8 +36,8 @@ def drive(
         ]
         numbers = np.array([[e.tower_hp, e.returns, e.discounted] for e in r.episodes], dtype=float)
         out.append((
-            r.kind.copy(), r.rows[r.kind > 0].copy(), r.reward.copy(), r.duration.copy(), r.end.copy(), r.ordinal.copy(),
-            r.game_step.copy(), r.final.copy(), r.final_rows[r.final > 0].copy(), episodes, numbers,
+            r.kind.copy(), r.rows[r.kind > 0].copy(), r.reward.copy(), r.duration.copy(), r.end.copy(),
+            r.ordinal.copy(), r.game_step.copy(), r.final.copy(), r.final_rows[r.final > 0].copy(), episodes, numbers,
         ))
         fresh = []
         for b in np.flatnonzero(r.end != RUNNING):

@@ -51,7 +51,7 @@ def test_what_the_enemy_hides_moves_nothing(engine: RustEngine) -> None:
             foe = state.players[1 - team]
             # The memory has seen this tick, so what follows can only come from the state itself.
             for other in (
-                swap(state, 1 - team, hand=foe.hand[::-1], hand_costs=[1, 2, 3, 4], next_card=(foe.next_card + 1) % 100),
+                swap(state, 1 - team, hand=foe.hand[::-1], hand_costs=[1, 2, 3, 4], next_card=(foe.next_card + 1) % 99),
                 swap(state, 1 - team, elixir_milli=(foe.elixir_milli + 3000) % 10_000),
                 swap(state, 1 - team, deck=foe.deck[::-1], mirror_target=3, evo=[[5, 1, 1, 2]]),
                 msgspec.structs.replace(
