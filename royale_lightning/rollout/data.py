@@ -165,6 +165,7 @@ class SelfPlayData(pl.LightningDataModule):
             m["battle/truncated"] = float(np.mean([e.truncated for e in played]))
             m["battle/draws"] = float(np.mean([e.winner == 2 for e in played]))
             mine = [(e, s) for e in played for s in (0, 1) if e.players[s] == LEARNER]
+            m["battle/return"] = float(np.mean([e.returns[s] for e, s in mine]))
             m["policy/plays_per_battle"] = float(np.mean([e.plays[s] for e, s in mine]))
             m["policy/choices_per_battle"] = float(np.mean([e.choices[s] for e, s in mine]))
             m["policy/leak_share"] = float(np.mean([e.leak_steps[s] / max(1, e.game_steps) for e, s in mine]))
