@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from ..battle.actions import ActionLayout
+from ..errors import UserError
 from ..nn import NETWORKS, build_network, parameter_groups
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic, Inputs
 from ..parts import Part, PartLike
 from ..rollout.minibatch import Minibatch, unpack
+from .auxiliary import AuxiliaryLoss, Step
 from .loss import Stages, explained_variance, ppo_loss
 from .settings import PPOSettings
 
@@ -29,6 +31,7 @@ class SelfPlayModule(pl.LightningModule):
     Args:
         network: ``entity`` (the default), ``conv``, or an ``ActorCritic`` of your own.
         ppo: the update's settings.
+        auxiliary: further loss terms, each an ``AuxiliaryLoss``.
     """
 
     network: ActorCritic
@@ -37,12 +40,17 @@ class SelfPlayModule(pl.LightningModule):
         self,
         network: PartLike = "entity",
         ppo: PPOSettings = PPOSettings(),  # noqa: B008 - frozen
+        auxiliary: list[PartLike] | None = None,
     ) -> None:
         super().__init__()
+        self.auxiliary_parts = [Part.of(a, "model.auxiliary", {}) for a in auxiliary or ()]
         self.network_part = Part.of(network, "model.network", NETWORKS)
         self.ppo = ppo
         # Plain dicts, so that a checkpoint loads without running code.
-        self.save_hyperparameters({"network": self.network_part.as_dict(), "ppo": asdict(ppo)})
+        self.save_hyperparameters({
+            "network": self.network_part.as_dict(), "ppo": asdict(ppo),
+            "auxiliary": [a.as_dict() for a in self.auxiliary_parts],
+        })
         self.numbers = ppo.at(0)
         self._built = False
         self._sums: dict[str, Tensor] = {}
@@ -63,10 +71,15 @@ class SelfPlayModule(pl.LightningModule):
         self.inputs = inputs
         self.actions: ActionLayout = inputs.actions
         self.network = build_network(self.network_part.as_dict(), inputs, seed)
+        self.auxiliary = torch.nn.ModuleList(a.build("model.auxiliary", inputs) for a in self.auxiliary_parts)
+        for part, term in zip(self.auxiliary_parts, self.auxiliary, strict=True):
+            if not isinstance(term, AuxiliaryLoss):
+                raise UserError(f"model.auxiliary: {part.class_path} is no AuxiliaryLoss")
         self._built = True
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         actor, critic = parameter_groups(self.network)
+        actor = [*actor, *self.auxiliary.parameters()]
         groups = [{"params": actor, "name": "actor"}, {"params": critic, "name": "critic"}]
         # foreach, not fused: fused Adam and Lightning's clipping refuse each other under mixed precision in 2.6.
         return torch.optim.Adam(
@@ -105,6 +118,10 @@ class SelfPlayModule(pl.LightningModule):
             value_clip=self.ppo.value_clip,
             entropy_coef=Stages(n.entropy_play, n.entropy_choice, n.entropy_tile),
         )
+        for term in self.auxiliary:
+            extra, more = term(Step(batch, obs, dist, value, self.network))
+            loss = loss + extra
+            figures.update({f"{term.name}/{k}": v.detach() for k, v in more.items()})
         self._note(batch, figures)
         return loss
 
@@ -161,7 +178,7 @@ class SelfPlayModule(pl.LightningModule):
                 continue
             weight = total[_weight(name) or "rows"]
             if weight:
-                out[f"ppo/{name}"] = x / weight
+                out[name if "/" in name else f"ppo/{name}"] = x / weight
         if self._explained is not None and bool(torch.isfinite(self._explained)):
             out["ppo/explained_variance"] = float(self._explained)
         out["ppo/learning_rate"] = self.numbers.learning_rate
@@ -190,6 +207,6 @@ class SelfPlayModule(pl.LightningModule):
 
 def _weight(name: str) -> str | None:
     """The count a figure is a mean over: the choice rows, the forced rows, or (None) all rows."""
-    if name in ("loss", "value_loss"):
+    if name in ("loss", "value_loss") or "/" in name:
         return None
     return "forced_rows" if name == "value_loss_forced" else "choice_rows"
