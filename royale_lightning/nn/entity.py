@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .entity_tokens import FIXED, GLOBAL, HAND, NEXT, EntityTokens
-from .packing import Span, Take, packed, padded
+from .packing import ScatterReLU, Span, Take, packed, padded
 from .protocol import ActorCritic, Inputs, Observation, StagedLogits
 
 
@@ -73,8 +73,7 @@ class BoardMap(nn.Module):
         # What falls over the edge goes to one cell behind all boards.
         at = torch.where(near < n, near + row.unsqueeze(-1) * n, rows * n).flatten()
         parts = self.kernel(x).view(-1, self.channels)
-        board = self.bias.to(parts.dtype).expand(rows * n + 1, -1).index_add(0, at, parts)
-        return F.relu(board[:-1]).view(rows, n, self.channels)
+        return ScatterReLU.apply(parts.float(), self.bias, at, rows * n).view(rows, n, -1)
 
     def dense(self, x: Tensor, cell: Tensor) -> Tensor:
         """The same for ``[B, E, width]`` and ``[B, E]``: by a one-hot product, as atomic adds do not reproduce."""
@@ -202,7 +201,7 @@ class EntityNetwork(ActorCritic):
         choice = torch.cat([wait[:, :1], self.play(hand).squeeze(-1), wait[:, 1:]], -1)
         tiles = (self.tile_y + self.tile_x + self.tile).flatten(0, 1)
         fine = (self.query(hand) * tiles.shape[-1] ** -0.5) @ tiles.mT
-        query = self.map_query(hand) * board.shape[-1] ** -0.5
-        coarse = query.view(b, 4 * a.slots, -1) @ board.mT
-        coarse = coarse.view(b, a.slots, 2, 2, a.tiles_y // 2, a.tiles_x // 2).permute(0, 1, 4, 2, 5, 3)
-        return [choice, (fine.view_as(coarse) + coarse).reshape(b, a.slots, a.tiles)]
+        query = self.map_query(hand).view(b, 4 * a.slots, -1) * board.shape[-1] ** -0.5
+        # [cell y, cell x, slot, y in it, x in it] -> [slot, y, x]. The board on the left keeps its gradient contiguous.
+        coarse = (board @ query.mT).view(b, a.tiles_y // 2, a.tiles_x // 2, a.slots, 2, 2)
+        return [choice, fine + coarse.permute(0, 3, 1, 4, 2, 5).reshape(b, a.slots, a.tiles)]
