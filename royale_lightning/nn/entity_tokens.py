@@ -51,6 +51,12 @@ class EntityTokens(nn.Module):
     for the units it made.
     """
 
+    _bit_table: Tensor
+    _unit_scale: Tensor
+    _unit_zero: Tensor
+    _steps: Tensor
+    _half: Tensor
+
     def __init__(self, inputs: Inputs, width: int) -> None:
         super().__init__()
         fields = {f.name: f.shape for f in inputs.layout.fields}

@@ -63,7 +63,7 @@ def padded(obs: Observation) -> Entities:
     names = ("units", "unit_wide", "spells", "spell_wide", "projectiles", "projectile_wide")
     row = torch.arange(obs["units"].shape[0], device=obs["units"].device)
     rows = [row.repeat_interleave(obs[n].shape[1]) for n in names[::2]]
-    return Entities(*(obs[n].flatten(0, 1) for n in names), torch.cat(rows))
+    return Entities(*[obs[n].flatten(0, 1) for n in names], row=torch.cat(rows))
 
 
 def packed(obs: Observation, bucket_rows: int) -> tuple[Entities, Tensor, list[Span], Tensor]:
@@ -104,4 +104,4 @@ def packed(obs: Observation, bucket_rows: int) -> tuple[Entities, Tensor, list[S
     for c, n in zip(cut, lengths, strict=True):
         bias = torch.where(torch.arange(n) < length[c].unsqueeze(-1), 0.0, -torch.inf)
         spans.append(Span(c.shape[0], n, bias))
-    return Entities(*items, torch.cat(rows)), put, spans, count[0] + count[1]
+    return Entities(*items, row=torch.cat(rows)), put, spans, count[0] + count[1]
