@@ -8,6 +8,7 @@ its battles' part, the trainer reads it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,36 +101,18 @@ class Round:
         ordinal, game_step: int32 ``[battles]``, address of the decision for its random draws.
     """
 
-    ARRAYS = (
-        ("reward", "float32", 2, ()),
-        ("duration", "int32", 1, ()),
-        ("ordinal", "int32", 1, ()),
-        ("game_step", "int32", 1, ()),
-        ("action", "int32", 2, ()),
-        ("end", "uint8", 1, ()),
-        ("final", "uint8", 2, ()),
-        ("kind", "uint8", 2, ()),
+    _ARRAYS = (
+        ("rows", "uint8", 2, True),
+        ("final_rows", "uint8", 2, True),
+        ("reward", "float32", 2, False),
+        ("duration", "int32", 1, False),
+        ("ordinal", "int32", 1, False),
+        ("game_step", "int32", 1, False),
+        ("action", "int32", 2, False),
+        ("end", "uint8", 1, False),
+        ("final", "uint8", 2, False),
+        ("kind", "uint8", 2, False),
     )
-
-    def __init__(self, battles: int, row_bytes: int, buffer: Any = None) -> None:
-        self.battles = battles
-        self.row_bytes = row_bytes
-        size = self.nbytes(battles, row_bytes)
-        raw = np.zeros(size, dtype=np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, size)
-        at = 0
-
-        def take(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-            nonlocal at
-            n = int(np.dtype(dtype).itemsize * np.prod(shape))
-            view = raw[at : at + n].view(dtype).reshape(shape)
-            at += -(-n // 64) * 64
-            return view
-
-        self.rows = take("uint8", (2 * battles, row_bytes))
-        self.final_rows = take("uint8", (2 * battles, row_bytes))
-        for name, dtype, per, _ in self.ARRAYS:
-            setattr(self, name, take(dtype, (per * battles,)))
-        self.episodes: list[EpisodeRecord] = []
 
     rows: np.ndarray
     final_rows: np.ndarray
@@ -142,11 +125,37 @@ class Round:
     final: np.ndarray
     kind: np.ndarray
 
+    def __init__(self, battles: int, row_bytes: int, buffer: Any = None) -> None:
+        self.battles = battles
+        self.row_bytes = row_bytes
+        self.episodes: list[EpisodeRecord] = []
+        size = self.nbytes(battles, row_bytes)
+        raw = np.zeros(size, dtype=np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, size)
+        at = 0
+        for name, dtype, n, shape in self._shapes(battles, row_bytes):
+            setattr(self, name, raw[at : at + n].view(dtype).reshape(shape))
+            at += _aligned(n)
+
+    @classmethod
+    def _shapes(cls, battles: int, row_bytes: int) -> Iterator[tuple[str, str, int, tuple[int, ...]]]:
+        for name, dtype, per, is_row in cls._ARRAYS:
+            shape = (per * battles, row_bytes) if is_row else (per * battles,)
+            yield name, dtype, int(np.dtype(dtype).itemsize * np.prod(shape)), shape
+
     @classmethod
     def nbytes(cls, battles: int, row_bytes: int) -> int:
         """Bytes of the block that holds one round."""
-        pad = lambda n: -(-n // 64) * 64  # noqa: E731
-        total = 2 * pad(2 * battles * row_bytes)
-        for _, dtype, per, _ in cls.ARRAYS:
-            total += pad(np.dtype(dtype).itemsize * per * battles)
-        return total
+        return sum(_aligned(n) for _, _, n, _ in cls._shapes(battles, row_bytes))
+
+    def part(self, first: int, battles: int) -> Round:
+        """Battles ``first`` to ``first + battles`` of this block as a round of their own, sharing its memory."""
+        out = object.__new__(Round)
+        out.battles, out.row_bytes, out.episodes = battles, self.row_bytes, []
+        for name, _, per, _ in self._ARRAYS:
+            setattr(out, name, getattr(self, name)[per * first : per * (first + battles)])
+        return out
+
+
+def _aligned(n: int) -> int:
+    # A cache line, so that two workers never write to one.
+    return -(-n // 64) * 64

@@ -1,0 +1,23 @@
+"""The thin glue between a Lightning run and our parts: each says when one thing happens, and can be left out."""
+
+from .base import RunCallback, in_order
+from .checkpoint import RunCheckpoint
+from .metric_log import MetricLog
+from .optimizer_settings import OptimizerSettings
+from .progress import Progress
+from .row import add_to_next_row, iteration_row
+from .signal_stop import SignalStop
+from .stop_after import StopAfter
+
+__all__ = [
+    "MetricLog",
+    "OptimizerSettings",
+    "Progress",
+    "RunCallback",
+    "RunCheckpoint",
+    "SignalStop",
+    "StopAfter",
+    "add_to_next_row",
+    "in_order",
+    "iteration_row",
+]

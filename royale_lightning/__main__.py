@@ -1,0 +1,8 @@
+"""``python -m royale_lightning`` is the same as ``royale-lightning``."""
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

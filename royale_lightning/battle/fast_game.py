@@ -1,0 +1,238 @@
+"""A battle on the raw engine, its state in arrays, one compiled call a game step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.utils import seeding
+from numba import njit
+from royalegym.protocol import ElixirLaw, MatchSetup
+
+from ..errors import UserError
+from .engine import decode_state, new_battle, reset_battle, shared_engine
+from .entities import HEIGHT, WIDTH, encode, write_mask
+from .game import Game, Outcome
+from .legality import GridCache, bodies_hash, find, seat_slots
+from .memory import MEMORY, law_vector, observe, price_table, seed_memory
+from .rewards import linear_terms, pay, start_of
+from .round import Assignment
+from .spec import BattleSpec
+from .wire import (
+    G_OVER,
+    G_OVERFLOW,
+    G_TICK,
+    G_WINNER,
+    P_CROWNS,
+    P_ELIXIR,
+    P_TOWER_HP,
+    P_TOWER_MAX,
+    STATE,
+    g_of,
+    p_of,
+    read_state,
+)
+
+#: int64 workspace of a game: both memories, both seats' grid keys, both seats' found grids.
+_B_KEYS, _B_FOUND = 2 * MEMORY, 2 * MEMORY + 8
+_INTS = _B_FOUND + 8
+#: float64 workspace: state before the step, rewards, coefficients.
+_F_BEFORE, _F_REWARD, _F_COEF = 0, 4, 6
+_FLOATS = 14
+#: Constants in front of the law, prices and classes: lockout, frozen tiebreak, cards, full bar in milli.
+_C_LAW, _C_PRICE = 4, 12
+BLUE_CHOICE, RED_CHOICE, UNKNOWN_BLUE, UNKNOWN_RED, OVER, BLUE_FULL, RED_FULL = 1, 2, 4, 8, 16, 32, 64
+
+
+@njit(cache=True)
+def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, grids_any: Any) -> int:
+    """Which seats have a choice, from the grids; unknown grids are named."""
+    n = const[2]
+    keys = ints[_B_KEYS : _B_KEYS + 8].view(np.uint64)
+    classes = const[_C_PRICE + n :].reshape((n, 2))
+    flags = 0
+    bodies = np.uint64(0)
+    for team in range(2):
+        k = keys[4 * team : 4 * team + 4]
+        if bodies == 0:
+            bodies = bodies_hash(row)
+        found = ints[_B_FOUND + 4 * team : _B_FOUND + 4 * team + 4]
+        found[:] = -1
+        if seat_slots(row, team, const[0], const[1] == 1, classes, bodies, k) == 0:
+            continue
+        playable = find(k, table_keys, table_grid, grids_any, found)
+        if playable < 0:
+            flags |= UNKNOWN_BLUE << team
+        elif playable > 0:
+            flags |= BLUE_CHOICE << team
+    return flags
+
+
+@njit(cache=True)
+def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, table_keys: Any, table_grid: Any,
+           grids_any: Any, watched: int) -> int:
+    """Everything a game step needs once the engine has moved: state, memories, rewards, choices."""
+    read_state(js, row)
+    G, P = g_of(row), p_of(row)
+    law = const[_C_LAW : _C_LAW + 8]
+    price = const[_C_PRICE : _C_PRICE + const[2]]
+    for team in range(2):
+        if (watched >> team) & 1:
+            observe(ints[team * MEMORY : (team + 1) * MEMORY], team, G, P, law, price)
+    pay(P, G, floats[_F_BEFORE : _F_BEFORE + 4], floats[_F_COEF : _F_COEF + 8], floats[_F_REWARD : _F_REWARD + 2])
+    full = (BLUE_FULL if P[0, P_ELIXIR] >= const[3] else 0) | (RED_FULL if P[1, P_ELIXIR] >= const[3] else 0)
+    if G[G_OVER]:
+        return OVER | full
+    return full | _look(row, ints, const, table_keys, table_grid, grids_any)
+
+
+@njit(cache=True)
+def _begin(js: Any, row: Any, ints: Any, const: Any) -> None:
+    read_state(js, row)
+    law = const[_C_LAW : _C_LAW + 8]
+    for team in range(2):
+        seed_memory(ints[team * MEMORY : (team + 1) * MEMORY], team, g_of(row), p_of(row), law)
+
+
+@njit(cache=True)
+def _write(out: Any, team: int, row: Any, ints: Any, const: Any, grids: Any) -> None:
+    encode(out, team, row, ints[team * MEMORY : (team + 1) * MEMORY], const[_C_LAW], const[2])
+    write_mask(out, ints[_B_FOUND + 4 * team : _B_FOUND + 4 * team + 4], grids)
+
+
+class Tables:
+    """What all fast games of a process share: placement grids and the constants of card table and rules."""
+
+    def __init__(self) -> None:
+        engine = shared_engine()
+        self.cache = GridCache(engine)
+        cards = list(engine.cards())
+        law = ElixirLaw.load(engine.calibration)
+        head = [self.cache.lockout, int(self.cache.frozen), len(cards), 1000 * engine.calibration.int("match.MAX_MANA")]
+        self.const = np.concatenate([
+            np.array(head, dtype=np.int64), law_vector(law), price_table(cards), self.cache.card_class.reshape(-1),
+        ])
+
+
+class FastGame(Game):
+    """A battle of the batched arena: the ``entities`` observation, linear rewards, the default action space."""
+
+    def __init__(self, spec: BattleSpec, tables: Tables) -> None:
+        self.spec = spec
+        self.tables = tables
+        self.cards = shared_engine().cards()
+        self.battle = new_battle()
+        self.start = spec.make_start()
+        self._reward = spec.make_reward()
+        self.ticks_a_step = spec.decision_ms // 50
+        self.row = np.zeros(STATE, dtype=np.int32)
+        self.ints = np.zeros(_INTS, dtype=np.int64)
+        self.floats = np.zeros(_FLOATS, dtype=np.float64)
+        self.set_gamma(1.0)
+        self.choice = [False, False]
+        self.reward = [0.0, 0.0]
+        self.full = [False, False]
+        self.ended = self.truncated = False
+        self.refused = 0
+
+    def set_gamma(self, gamma: float) -> None:
+        if hasattr(self._reward, "gamma"):
+            self._reward.gamma = gamma
+        coefficients = linear_terms(self._reward)
+        assert coefficients is not None
+        self.floats[_F_COEF : _F_COEF + 8] = coefficients
+
+    def reset(self, assignment: Assignment, watched: tuple[bool, bool]) -> None:
+        # RoyaleGym's own order of draws: the mutator's, then the engine's seed (ClashParallelEnv.reset).
+        rng, _ = seeding.np_random(assignment.seed)
+        setup = self.start.build(rng, self.cards)
+        engine_seed = int(rng.integers(0, 2**63 - 1))
+        if not isinstance(setup, MatchSetup):
+            raise UserError(
+                "battle.start gave a Snapshot, which the batched arena does not load; set battle.arena to env"
+            )
+        reset_battle(self.battle, engine_seed, setup)
+        self._watched = int(watched[0]) | int(watched[1]) << 1
+        self.row[:] = 0
+        _begin(self._json(), self.row, self.ints, self.tables.const)
+        start_of(p_of(self.row), self.floats[_F_COEF : _F_COEF + 8], self.floats[_F_BEFORE : _F_BEFORE + 4])
+        self.start_tick = int(g_of(self.row)[G_TICK])
+        self.ended = self.truncated = False
+        self.refused = 0
+        c = self.tables.cache
+        self._settle(_look(self.row, self.ints, self.tables.const, c.table_keys, c.table_grid, c.grids_any))
+
+    def _json(self) -> np.ndarray:
+        return np.frombuffer(self.battle.state_json(), np.uint8)
+
+    def _settle(self, flags: int) -> None:
+        """Learn unknown grids until none is left, then read off the choices."""
+        c = self.tables.cache
+        while flags & (UNKNOWN_BLUE | UNKNOWN_RED):
+            state = decode_state(self.battle)
+            for team in (0, 1):
+                if flags & (UNKNOWN_BLUE << team):
+                    keys = self.ints[_B_KEYS + 4 * team : _B_KEYS + 4 * team + 4].view(np.uint64)
+                    c.learn(self.battle, state, team, keys)
+            flags = _look(self.row, self.ints, self.tables.const, c.table_keys, c.table_grid, c.grids_any)
+        self.choice[0] = flags & BLUE_CHOICE != 0
+        self.choice[1] = flags & RED_CHOICE != 0
+
+    def step(self, blue: int, red: int) -> None:
+        commands = []
+        if blue:
+            slot, tile = divmod(blue - 1, 576)
+            y, x = divmod(tile, 18)
+            commands.append((0, slot, 18000 * x + 9000, 18000 * y + 9000))
+        if red:
+            slot, tile = divmod(red - 1, 576)
+            y, x = divmod(tile, 18)
+            commands.append((1, slot, WIDTH - 18000 * x - 9000, HEIGHT - 18000 * y - 9000))
+        for result in self.battle.step(commands, self.ticks_a_step):
+            if result[1]:
+                self.refused += 1
+        c = self.tables.cache
+        flags = _after(self._json(), self.row, self.ints, self.floats, self.tables.const, c.table_keys, c.table_grid,
+                       c.grids_any, self._watched)
+        self.reward[0], self.reward[1] = self.floats[_F_REWARD : _F_REWARD + 2].tolist()
+        self.full[0] = flags & BLUE_FULL != 0
+        self.full[1] = flags & RED_FULL != 0
+        if flags & OVER:
+            self.ended = True
+            self.choice[0] = self.choice[1] = False
+            # No grid is looked up at the end: a final observation offers the no-op alone.
+            self.ints[_B_FOUND : _B_FOUND + 8] = -1
+            return
+        self._settle(flags)
+        limit = self.spec.max_ticks
+        if limit is not None and self.row[G_TICK] - self.start_tick >= limit:
+            self.truncated = True
+
+    def encode(self, seat: int, out: np.ndarray) -> None:
+        _write(out, seat, self.row, self.ints, self.tables.const, self.tables.cache.grids)
+
+    def scripted_view(self, seat: int) -> tuple[dict[str, Any], np.ndarray]:
+        found = self.ints[_B_FOUND + 4 * seat : _B_FOUND + 4 * seat + 4]
+        mask = np.zeros(2305, dtype=np.int8)
+        mask[0] = 1
+        planes = mask[1:].reshape(4, 32, 18)
+        for k in range(4):
+            if found[k] >= 0:
+                planes[k] = np.unpackbits(self.tables.cache.grids[found[k]]).reshape(32, 18)
+        return {"action_mask": mask, "mask_planes": planes}, mask
+
+    def outcome(self) -> Outcome:
+        G, P = g_of(self.row), p_of(self.row)
+        hp = P[:, P_TOWER_HP : P_TOWER_HP + 3] / np.maximum(1, P[:, P_TOWER_MAX : P_TOWER_MAX + 3])
+        left = hp.mean(axis=1)
+        return Outcome(
+            int(G[G_WINNER]) if self.ended else -1,
+            int(G[G_TICK]) - self.start_tick,
+            (int(P[0, P_CROWNS]), int(P[1, P_CROWNS])),
+            (float(left[0]), float(left[1])),
+        )
+
+    @property
+    def overflow(self) -> int:
+        """Entities the arrays could not hold since the reset; 0 on every board seen so far."""
+        return int(g_of(self.row)[G_OVERFLOW])

@@ -1,0 +1,60 @@
+"""What an arena runs many of: one battle, from reset to end, one game step at a time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .round import Assignment
+
+
+@dataclass
+class Outcome:
+    """How a finished battle stands: see :class:`~royale_lightning.battle.round.EpisodeRecord`."""
+
+    winner: int
+    ticks: int
+    crowns: tuple[int, int]
+    tower_hp: tuple[float, float]
+
+
+class Game(ABC):
+    """One battle behind an arena.
+
+    After ``reset`` and every ``step``: ``choice[seat]`` says whether a seat has more than one legal action,
+    ``reward[seat]`` what the step paid, ``ended`` and ``truncated`` how the battle stands, ``full[seat]`` whether
+    the seat's elixir bar is full. Seats named in ``watched`` keep a memory and can be encoded; the others can only
+    be asked for their mask.
+    """
+
+    choice: list[bool]
+    reward: list[float]
+    full: list[bool]
+    ended: bool
+    truncated: bool
+    refused: int
+
+    @abstractmethod
+    def reset(self, assignment: Assignment, watched: tuple[bool, bool]) -> None: ...
+
+    @abstractmethod
+    def step(self, blue: int, red: int) -> None:
+        """Play both seats' actions (flat indices, 0 waits) and advance one game step."""
+
+    @abstractmethod
+    def encode(self, seat: int, out: np.ndarray) -> None:
+        """Write a watched seat's observation, mask included, into ``out`` (uint8 ``[row_bytes]``)."""
+
+    @abstractmethod
+    def scripted_view(self, seat: int) -> tuple[dict[str, Any], np.ndarray]:
+        """What a scripted opponent reads: an observation with ``mask_planes``, and the flat mask."""
+
+    @abstractmethod
+    def outcome(self) -> Outcome: ...
+
+    def set_gamma(self, gamma: float) -> None:
+        """The learner's discount, for rewards that are potentials."""
+        del gamma

@@ -1,0 +1,268 @@
+"""What a battle is: decks, reward, start states, observation, limits. Checked before anything is built."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from royalegym import STARTER_DECK
+from royalegym.action import ActionParser, TileActionParser
+from royalegym.done_condition import DoneCondition, GameOverCondition
+from royalegym.obs import ObsBuilder
+from royalegym.protocol import CardInfo
+from royalegym.reward import RewardFunction
+from royalegym.state_mutator import DefaultStateMutator, StateMutator
+
+from ..errors import UserError, near_matches
+from ..parts import Part, PartLike
+from .actions import ActionLayout
+from .engine import engine_identity, shared_engine
+from .entities_layout import ENTITIES
+from .layout import MASK, Field, RowLayout
+from .rewards import REWARDS, linear_terms
+
+OBSERVATIONS = {
+    "entities": "royale_lightning.battle.entities.EntitiesObsBuilder",
+    "spatial": "royalegym.SpatialObsBuilder",
+}
+#: Keys of an observation that repeat the mask; a row stores the mask once, packed.
+MASK_KEYS = (MASK, "mask_planes", "ability_ready")
+DECK_SIZE = 8
+
+
+@dataclass(frozen=True)
+class BattleSpec:
+    """One kind of battle.
+
+    Args:
+        deck: ``starter`` (RoyaleGym's eight beginner cards for both seats), ``random`` (eight random cards a seat
+            and battle), eight card names, or a pair of such lists (blue's and red's).
+        reward: ``tower_result`` (the default: tower damage and the result), ``potential``, ``royalegym``, or a
+            ``RewardFunction`` of your own.
+        observation: ``entities`` (tokens, 1.3 KB a row), ``spatial`` (RoyaleGym's planes), or an ``ObsBuilder``.
+        start: a ``StateMutator``; unset, a normal battle from tick 0 with ``deck``.
+        decision_ms: battle time between decisions; 500 ms is RoyaleGym's and our measured default.
+        max_ticks: cut an episode after this many ticks (a truncation); unset, battles are played out.
+        termination, truncation: further RoyaleGym ``DoneCondition`` s.
+        actions: a RoyaleGym ``ActionParser``; unset, the 2,305 actions of ``TileActionParser``.
+        command_delay_ticks: ticks between a tap and its play; the live game's client shows 21 to 22.
+        arena: ``auto`` takes the batched arena where it plays exactly these settings and RoyaleGym's environment
+            elsewhere; ``env`` insists on the latter.
+    """
+
+    deck: str | list[str] | list[list[str]] = "starter"
+    reward: PartLike = "tower_result"
+    observation: PartLike = "entities"
+    start: PartLike | None = None
+    decision_ms: int = 500
+    max_ticks: int | None = None
+    termination: PartLike | None = None
+    truncation: PartLike | None = None
+    actions: PartLike | None = None
+    command_delay_ticks: int = 0
+    arena: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.decision_ms <= 0 or self.decision_ms % 50:
+            raise UserError(
+                f"battle.decision_ms is {self.decision_ms}; give a positive multiple of 50 ms, the engine's tick"
+            )
+        if self.max_ticks is not None and self.max_ticks <= 0:
+            raise UserError(f"battle.max_ticks is {self.max_ticks}; give a positive number of ticks, or leave it out")
+        if self.command_delay_ticks < 0:
+            raise UserError(f"battle.command_delay_ticks is {self.command_delay_ticks}; give 0 or more ticks")
+        if self.arena not in ("auto", "env"):
+            raise UserError(f"battle.arena is {self.arena!r}; give auto or env")
+        for deck in self.decks or ():
+            _check_deck(deck)
+
+    # ---- parts -----------------------------------------------------------------------------------------------
+    def part(self, name: str) -> Part | None:
+        """The setting ``name`` as a :class:`Part`."""
+        value = getattr(self, name)
+        shipped = {"reward": REWARDS, "observation": OBSERVATIONS}.get(name, {})
+        return None if value is None else Part.of(value, f"battle.{name}", shipped)
+
+    def _make(self, name: str, kind: type, default: Any = None) -> Any:
+        part = self.part(name)
+        if part is None:
+            return default
+        try:
+            made = part.build(f"battle.{name}")
+        except UserError:
+            raise
+        except Exception as exc:
+            raise UserError(f"battle.{name}: {part.class_path} raised {type(exc).__name__}: {exc}") from exc
+        if not isinstance(made, kind):
+            raise UserError(
+                f"battle.{name}: {part.class_path} gives a {type(made).__name__}, which is no royalegym {kind.__name__}"
+            )
+        return made
+
+    def make_reward(self) -> RewardFunction:
+        return self._make("reward", RewardFunction)
+
+    def make_observation(self) -> ObsBuilder:
+        return self._make("observation", ObsBuilder)
+
+    def make_actions(self) -> ActionParser:
+        return self._make("actions", ActionParser, None) or TileActionParser()
+
+    def make_termination(self) -> DoneCondition:
+        return self._make("termination", DoneCondition, None) or GameOverCondition()
+
+    def make_truncation(self) -> DoneCondition | None:
+        return self._make("truncation", DoneCondition, None)
+
+    def make_start(self) -> StateMutator:
+        mutator = self._make("start", StateMutator, None)
+        return mutator if mutator is not None else DefaultStateMutator(decks=self.deck_ids())
+
+    # ---- decks -----------------------------------------------------------------------------------------------
+    @property
+    def decks(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """Blue's and red's card names, or None for random decks."""
+        if isinstance(self.deck, str):
+            if self.deck == "starter":
+                return (tuple(STARTER_DECK), tuple(STARTER_DECK))
+            if self.deck == "random":
+                return None
+            raise UserError(
+                f"battle.deck is {self.deck!r}; give starter, random, eight card names or a pair of decks"
+                f"{near_matches(self.deck, ('starter', 'random'))}"
+            )
+        deck = list(self.deck)
+        if deck and all(isinstance(c, str) for c in deck):
+            return (tuple(deck), tuple(deck))  # type: ignore[arg-type]
+        if len(deck) == 2 and all(isinstance(d, Sequence) for d in deck):
+            return (tuple(deck[0]), tuple(deck[1]))
+        raise UserError("battle.deck takes starter, random, eight card names, or a pair of lists of eight")
+
+    def deck_ids(self) -> list[list[int]] | None:
+        """Both decks as catalogue ids, every name looked up in the engine that is installed."""
+        decks = self.decks
+        if decks is None:
+            return None
+        ids = {c.name: c.card_id for c in shared_engine().cards()}
+        for deck in decks:
+            for name in deck:
+                if name not in ids:
+                    raise UserError(
+                        f"battle.deck names {name!r}, which is no card of this engine's {len(ids)}"
+                        f"{near_matches(name, ids) or '; royalegym.RustEngine().cards() lists them'}"
+                    )
+        return [[ids[n] for n in d] for d in decks]
+
+    # ---- what follows from the settings ------------------------------------------------------------------------
+    def validate(self) -> None:
+        """Build every part once and bind it to the engine, so that a mistake shows before training starts.
+
+        Raises:
+            UserError: one sentence that names the setting.
+        """
+        self.deck_ids()
+        from .env_arena import make_env
+
+        try:
+            env = make_env(self)
+            env.reset(seed=0)
+        except UserError:
+            raise
+        except Exception as exc:
+            raise UserError(
+                f"these battle settings do not start a battle: {type(exc).__name__}: {exc} "
+                f"({_culprit(exc, self)})"
+            ) from exc
+
+    @property
+    def batched(self) -> bool:
+        """Whether the batched arena plays exactly these settings."""
+        observation = self.part("observation")
+        return (
+            self.arena == "auto"
+            and observation is not None
+            and observation.class_path == OBSERVATIONS["entities"]
+            and self.termination is None
+            and self.truncation is None
+            and self.actions is None
+            and self.command_delay_ticks == 0
+            and linear_terms(self.make_reward()) is not None
+        )
+
+    @cached_property
+    def action_layout(self) -> ActionLayout:
+        """The action space's shape, from the parser bound to the engine."""
+        if self.actions is None:
+            return ActionLayout()
+        parser = self.make_actions()
+        parser.bind(shared_engine())
+        planes = parser.mask_plane_shape()
+        n = int(parser.space.n)
+        if planes is None:
+            return ActionLayout(slots=0, tiles_y=0, tiles_x=0, buttons=n - 1)
+        slots, ny, nx = planes
+        return ActionLayout(slots, ny, nx, n - 1 - slots * ny * nx)
+
+    @cached_property
+    def row_layout(self) -> RowLayout:
+        """How this observation is stored."""
+        part = self.part("observation")
+        assert part is not None
+        if part.class_path == OBSERVATIONS["entities"]:
+            return ENTITIES
+        parser = self.make_actions()
+        builder = self.make_observation()
+        engine = shared_engine()
+        parser.bind(engine)
+        builder.bind(engine, parser)
+        found = [(k, s) for k, s in builder.observation_space().spaces.items() if k not in MASK_KEYS]
+        fields = [Field(k, str(s.dtype), tuple(s.shape or ())) for k, s in found]
+        fields.sort(key=lambda f: (-np.dtype(f.dtype).itemsize, f.name))
+        return RowLayout(part.class_path, tuple(fields), self.action_layout.n_actions)
+
+    @property
+    def cards(self) -> Sequence[CardInfo]:
+        return shared_engine().cards()
+
+    def as_dict(self) -> dict[str, Any]:
+        """By value: parts as class path and arguments, defaults filled in."""
+        out = asdict(self)
+        for name in ("reward", "observation", "start", "termination", "truncation", "actions"):
+            part = self.part(name)
+            out[name] = None if part is None else part.as_dict()
+        return out
+
+    def digest(self) -> str:
+        """16 hex digits over the settings by value and the engine that plays them."""
+        text = json.dumps([self.as_dict(), engine_identity(), self.row_layout.digest], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check_deck(deck: Sequence[str]) -> None:
+    if len(deck) != DECK_SIZE:
+        raise UserError(f"battle.deck has {len(deck)} cards ({', '.join(map(str, deck))}); a deck has {DECK_SIZE}")
+    twice = sorted({c for c in deck if list(deck).count(c) > 1})
+    if twice:
+        raise UserError(f"battle.deck holds {twice[0]!r} twice; the eight cards of a deck are different")
+
+
+def _culprit(exc: BaseException, spec: BattleSpec) -> str:
+    """Which part's code raised: the last of ours that stands in the traceback."""
+    files = []
+    tb = exc.__traceback__
+    while tb is not None:
+        files.append(tb.tb_frame.f_code.co_filename)
+        tb = tb.tb_next
+    for name in ("reward", "observation", "start", "termination", "truncation", "actions"):
+        part = spec.part(name)
+        if part is None:
+            continue
+        module = part.resolve(f"battle.{name}").__module__.replace(".", "/")
+        if any(module in f.replace("\\", "/") for f in files) or (part.in_main and any("<" in f for f in files)):
+            return f"battle.{name}, {part.class_path}"
+    return "see battle in the configuration"

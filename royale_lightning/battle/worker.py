@@ -1,0 +1,138 @@
+"""A worker process: an arena over shared memory, driven by frames on its standard input.
+
+Started as ``python -m royale_lightning.battle.worker``; it never imports torch (850 MB a process). A frame is a
+4-byte length and msgpack. It ends when its standard input closes, so a killed trainer leaves no workers behind.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import traceback
+from multiprocessing import resource_tracker, shared_memory
+from typing import IO, Any
+
+import msgspec
+
+from ..errors import UserError
+from .arena import ArenaSettings, build_arena
+from .round import Assignment, EpisodeRecord, Round
+from .spec import BattleSpec
+
+_LENGTH = struct.Struct("<I")
+
+
+class Start(msgspec.Struct, tag="start"):
+    """First frame: what to play and where. ``first`` counts battles of the whole run, ``at`` those of the block."""
+
+    spec: dict[str, Any]
+    settings: ArenaSettings
+    block: str
+    block_battles: int
+    row_bytes: int
+    first: int
+    at: int
+    battles: int
+    path: list[str]
+
+
+class Gamma(msgspec.Struct, tag="gamma"):
+    gamma: float
+
+
+class Advance(msgspec.Struct, tag="advance"):
+    assignments: list[Assignment]
+
+
+class Observe(msgspec.Struct, tag="observe"):
+    """Slots counted from the worker's own first battle."""
+
+    slots: list[int]
+
+
+class Done(msgspec.Struct, tag="done"):
+    episodes: list[EpisodeRecord] = []
+    refused: int = 0
+
+
+class Failed(msgspec.Struct, tag="failed"):
+    """``user`` marks a sentence meant for the person at the keyboard; else ``text`` is a traceback."""
+
+    text: str
+    user: bool
+
+
+Command = Start | Gamma | Advance | Observe
+Reply = Done | Failed
+
+
+def send(pipe: IO[bytes], message: Any) -> None:
+    """Write one frame."""
+    data = msgspec.msgpack.encode(message)
+    pipe.write(_LENGTH.pack(len(data)) + data)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes], kind: Any) -> Any:
+    """Read one frame, or None where the other side closed."""
+    head = pipe.read(_LENGTH.size)
+    if head is None or len(head) < _LENGTH.size:
+        return None
+    (n,) = _LENGTH.unpack(head)
+    data = pipe.read(n)
+    return msgspec.msgpack.decode(data, type=kind) if len(data) == n else None
+
+
+def attach(name: str) -> shared_memory.SharedMemory:
+    """The trainer's block. The trainer alone unlinks it."""
+    if sys.version_info >= (3, 13):
+        return shared_memory.SharedMemory(name, track=False)
+    block = shared_memory.SharedMemory(name)
+    # Before 3.13 attaching registers the block with this process's tracker, which would unlink it when we exit.
+    resource_tracker.unregister(block._name, "shared_memory")  # type: ignore[attr-defined]
+    return block
+
+
+def serve(source: IO[bytes], sink: IO[bytes]) -> None:
+    """Answer frames until the source closes."""
+    start = receive(source, Command)
+    if start is None:
+        return
+    sys.path[:] = start.path
+    block = attach(start.block)
+    try:
+        whole = Round(start.block_battles, start.row_bytes, block.buf)
+        arena = build_arena(
+            BattleSpec(**start.spec), start.first, start.battles, whole.part(start.at, start.battles), start.settings
+        )
+        send(sink, Done())
+        while (message := receive(source, Command)) is not None:
+            if isinstance(message, Gamma):
+                arena.set_gamma(message.gamma)
+            elif isinstance(message, Observe):
+                arena.observe(message.slots)
+            else:
+                arena.advance(message.assignments)
+            send(sink, Done(arena.round.episodes, arena.refused))
+        arena.close()
+        del arena, whole
+    except Exception as exc:
+        user = isinstance(exc, UserError)
+        send(sink, Failed(str(exc) if user else traceback.format_exc(), user))
+
+
+def main() -> None:
+    # Whatever user code prints must not land between frames.
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    serve(sys.stdin.buffer, sink)
+    # The block's views die with the process; closing it under them would raise.
+    sink.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

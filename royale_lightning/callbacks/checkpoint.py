@@ -1,0 +1,172 @@
+"""Checkpoints at an iteration's end: atomic, counted, and safe to load."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.trainer.states import TrainerFn
+
+from ..errors import UserError
+from ..run_folder import CHECKPOINTS
+from ..signals import StopNow
+from .base import RunCallback, is_dry
+from .row import add_to_next_row, game_steps, iterations_done
+
+#: Raised whenever an older reader would misunderstand a newer checkpoint.
+FORMAT_VERSION = 1
+#: The checkpoint's entry that says what it is.
+STAMP = "royale_lightning"
+
+OnSaved = Callable[[Trainer, Path], None]
+
+
+class RunCheckpoint(RunCallback, Checkpoint):
+    """Write ``checkpoints/iteration-000123.ckpt`` and ``last.ckpt`` every N iterations and at the end.
+
+    Only at an iteration's end, after every other callback: that is the one moment whose state resumes exactly. A
+    file is complete or absent (written aside, synced, renamed), and loads with ``torch.load(weights_only=True)``.
+
+    Args:
+        every: iterations between checkpoints. Ten keep the cost well under 2 % of a run.
+        keep: how many numbered checkpoints to keep, the newest ones; -1 keeps all.
+
+    Attributes:
+        on_saved: functions called on rank 0 with the trainer and the finished file, such as the bot writer.
+    """
+
+    #: What ``on_saved`` starts with.
+    default_on_saved: ClassVar[tuple[OnSaved, ...]] = ()
+
+    def __init__(self, every: int = 10, keep: int = 5) -> None:
+        if every < 1:
+            raise UserError(f"checkpoint.every is {every}; it must be at least 1 iteration")
+        if keep < 1 and keep != -1:
+            raise UserError(f"checkpoint.keep is {keep}; keep at least 1 checkpoint, or -1 for all")
+        self.every = every
+        self.keep = keep
+        self.on_saved: list[OnSaved] = list(self.default_on_saved)
+        self.last_path: Path | None = None
+        self._mid_iteration = False
+
+    @property
+    def best_model_path(self) -> str:
+        """The newest checkpoint, for ``trainer.test(datamodule=...)`` right after a ``fit``."""
+        return str(self.last_path or "")
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if is_dry(trainer):
+            return
+        iteration = iterations_done(trainer)
+        ending = trainer.should_stop or iteration == trainer.max_epochs
+        if iteration % self.every == 0 or ending:
+            started = time.monotonic()
+            self._save(trainer, f"iteration-{iteration:06d}.ckpt", last=True)
+            add_to_next_row(trainer, "time/checkpoint", time.monotonic() - started)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """The emergency save of a run that the user stopped now."""
+        if not isinstance(exception, (StopNow, KeyboardInterrupt)) or not trainer.training or is_dry(trainer):
+            return
+        if trainer.world_size > 1:
+            # Saving takes all ranks, and the others are busy with the iteration.
+            print("no emergency checkpoint with several ranks; last.ckpt is the end of an earlier iteration")
+            return
+        self._mid_iteration = True
+        try:
+            path = self._save(trainer, f"interrupted-{trainer.current_epoch:06d}.ckpt", last=False)
+            print(f"saved {path}: its weights can be tested, but training continues from last.ckpt")
+        except Exception as failure:  # the run is ending; whatever went wrong must not hide why
+            print(f"no emergency checkpoint: {failure}")
+        finally:
+            self._mid_iteration = False
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint[STAMP] = {
+            "format_version": FORMAT_VERSION,
+            "mid_iteration": self._mid_iteration,
+            "iteration": trainer.current_epoch if self._mid_iteration else iterations_done(trainer),
+            "game_steps": game_steps(trainer),
+        }
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        stamp = checkpoint.get(STAMP, {})
+        version = stamp.get("format_version", FORMAT_VERSION)
+        if version > FORMAT_VERSION:
+            raise UserError(
+                f"the checkpoint has format version {version} and this installation reads up to {FORMAT_VERSION}; "
+                "upgrade royale_lightning"
+            )
+        if stamp.get("mid_iteration") and trainer.state.fn == TrainerFn.FITTING:
+            raise UserError(
+                "this checkpoint was saved in the middle of an iteration, so training cannot continue from it; "
+                "use last.ckpt beside it"
+            )
+
+    def _save(self, trainer: Trainer, name: str, *, last: bool) -> Path:
+        """Called on all ranks; rank 0 writes."""
+        folder = Path(trainer.default_root_dir) / CHECKPOINTS
+        path = folder / name
+        partial = folder / f"{name}.partial"
+        if trainer.is_global_zero:
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            trainer.save_checkpoint(partial, weights_only=False)
+            if trainer.is_global_zero:
+                _publish(partial, path)
+                if last:
+                    _link(path, folder / "last.ckpt")
+                    self._remove_old(folder)
+        except OSError as failure:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise UserError(
+                f"cannot write the checkpoint {path} ({failure.strerror or failure}); the checkpoints before it are "
+                "whole: make room and continue from last.ckpt"
+            ) from failure
+        self.last_path = path
+        if trainer.is_global_zero and last:
+            for follow in self.on_saved:
+                follow(trainer, path)
+        trainer.strategy.barrier("RunCheckpoint")
+        return path
+
+    def _remove_old(self, folder: Path) -> None:
+        if self.keep == -1:
+            return
+        numbered = sorted(p for p in folder.iterdir() if re.fullmatch(r"iteration-\d+\.ckpt", p.name))
+        for path in numbered[: -self.keep]:
+            path.unlink()
+
+
+def _publish(partial: Path, path: Path) -> None:
+    """Give a complete file its name: after a crash there is the old file, the new one, or none, but no half."""
+    with partial.open("rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    # The new name itself must survive a power failure; Windows cannot open a folder, and needs no sync of one.
+    if os.name == "posix":
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _link(path: Path, alias: Path) -> None:
+    """A second name for a file: a hard link, or a copy where the file system has none."""
+    partial = alias.with_name(alias.name + ".partial")
+    partial.unlink(missing_ok=True)
+    try:
+        os.link(path, partial)
+    except OSError:
+        shutil.copyfile(path, partial)
+    _publish(partial, alias)

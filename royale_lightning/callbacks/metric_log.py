@@ -1,0 +1,89 @@
+"""``metrics.jsonl`` and the loggers: one row per iteration."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+
+from ..jsonl import JsonLines, discard_tail
+from .base import RunCallback, is_dry
+from .row import iteration_row
+
+
+class MetricLog(RunCallback):
+    """Append the iteration's row to ``metrics.jsonl`` and give it to every logger.
+
+    The log is ours and always written; loggers are views of the same rows, with game steps as their x-axis. A
+    metric that was not measured, or is not finite, is left out of the row, never written as 0.
+
+    Adds ``time/iteration`` (the epoch), ``time/between`` (from the previous row to this epoch: ladder, checkpoint),
+    both in seconds, and ``game_steps_per_s`` over the two together.
+    """
+
+    def __init__(self) -> None:
+        self._log: JsonLines | None = None
+        self._resume_at: int | None = None
+        self._offset = 0
+        self._row_at: float | None = None
+        self._steps_at_row = 0.0
+        self._epoch_at = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._log is not None:
+            # The checkpoint must not promise rows that a power failure could still take.
+            self._log.sync()
+            self._offset = self._log.offset
+        return {"metrics_offset": self._offset}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._resume_at = self._offset = int(state_dict["metrics_offset"])
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        resume_at, self._resume_at = self._resume_at, None
+        self._row_at = None
+        if not trainer.is_global_zero or is_dry(trainer):
+            return
+        path = Path(trainer.default_root_dir) / "metrics.jsonl"
+        # A fork starts a log of its own, so there is nothing beyond the offset to move.
+        if resume_at is not None and (aside := discard_tail(path, resume_at)) is not None:
+            print(f"metrics of iterations after the checkpoint moved to {aside}")
+        self._log = JsonLines(path)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._epoch_at = time.monotonic()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        row = iteration_row(trainer)
+        self._add_timings(row)
+        if not trainer.is_global_zero:
+            return
+        finite = {k: v for k, v in row.items() if v is not None and math.isfinite(v)}
+        if self._log is not None:
+            self._log.append(finite)
+        for logger in trainer.loggers:
+            logger.log_metrics(finite, step=int(row["game_steps"]))
+            # CSVLogger writes by itself only when the step is a multiple of a hundred.
+            logger.save()
+
+    def _add_timings(self, row: dict[str, float]) -> None:
+        now = time.monotonic()
+        row["time/iteration"] = now - self._epoch_at
+        if self._row_at is not None:
+            row["time/between"] = self._epoch_at - self._row_at
+            row["game_steps_per_s"] = (row["game_steps"] - self._steps_at_row) / max(now - self._row_at, 1e-9)
+        self._row_at, self._steps_at_row = now, row["game_steps"]
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        # Synced, not closed: RunCheckpoint may still save, and asks for the offset.
+        if self._log is not None:
+            self._log.sync()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if self._log is not None:
+            self._offset = self._log.offset
+            self._log.close()
+            self._log = None

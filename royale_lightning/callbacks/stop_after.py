@@ -1,0 +1,66 @@
+"""When to stop: the limits of this run, checked at an iteration's end only."""
+
+from __future__ import annotations
+
+import time
+
+from lightning.pytorch import LightningModule, Trainer
+
+from ..errors import UserError
+from .base import RunCallback
+from .row import game_steps, iterations_done
+
+
+class StopAfter(RunCallback):
+    """Stop at the end of the iteration that reaches the first of the given limits.
+
+    Not part of a run's identity: a run may be continued with other limits. Schedules follow their own horizon.
+
+    Args:
+        minutes: wall time of this start of the run, from the first iteration on.
+        game_steps: game steps of the whole run, resumed parts included.
+        iterations: iterations of the whole run, resumed parts included.
+    """
+
+    def __init__(
+        self, minutes: float | None = None, game_steps: int | None = None, iterations: int | None = None
+    ) -> None:
+        for name, value in (("minutes", minutes), ("game_steps", game_steps), ("iterations", iterations)):
+            if value is not None and value <= 0:
+                raise UserError(f"stop.{name} is {value}; it must be greater than 0, or left out")
+        self.minutes = minutes
+        self.game_steps = game_steps
+        self.iterations = iterations
+        self._started = time.monotonic()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._started = time.monotonic()
+        # A finished run that is continued unchanged would otherwise train one more iteration, each time.
+        for name, limit, done in (
+            ("game_steps", self.game_steps, game_steps(trainer)),
+            ("iterations", self.iterations, trainer.current_epoch),
+        ):
+            if limit is not None and done >= limit:
+                raise UserError(f"the run already has {done} {name} and stop.{name} is {limit}; raise it to go on")
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        reached = (self.game_steps is not None and game_steps(trainer) >= self.game_steps) or (
+            self.iterations is not None and iterations_done(trainer) >= self.iterations
+        )
+        if self.minutes is not None:
+            # Clocks differ between ranks; one that stopped alone would leave the others waiting for it.
+            late = time.monotonic() - self._started >= 60 * self.minutes
+            reached = trainer.strategy.reduce_boolean_decision(late, all=False) or reached
+        if reached:
+            trainer.should_stop = True
+
+    def seconds_left(self, steps: int, iterations: int, seconds_per_step: float, seconds_per_iteration: float) -> float:
+        """Time until the first limit is reached, at the given speeds; infinite without limits."""
+        left = [float("inf")]
+        if self.minutes is not None:
+            left.append(60 * self.minutes - (time.monotonic() - self._started))
+        if self.game_steps is not None:
+            left.append((self.game_steps - steps) * seconds_per_step)
+        if self.iterations is not None:
+            left.append((self.iterations - iterations) * seconds_per_iteration)
+        return max(0.0, min(left))

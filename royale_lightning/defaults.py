@@ -1,0 +1,109 @@
+"""The Trainer settings and callbacks of a run, the same from Python and from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import Checkpoint, ProgressBar
+from lightning.pytorch.loggers import CSVLogger, Logger
+
+from . import run_folder
+from .callbacks import MetricLog, OptimizerSettings, Progress, RunCheckpoint, SignalStop, StopAfter
+from .callbacks.base import MAX_STEPS_REFUSED, MAX_TIME_REFUSED
+from .errors import UserError
+
+TRAINER_DEFAULTS: dict[str, Any] = {
+    # One epoch is one iteration; StopAfter says when to stop.
+    "max_epochs": -1,
+    # Validation inside an epoch would fall into the middle of a rollout.
+    "limit_val_batches": 0,
+    "num_sanity_val_steps": 0,
+    # metrics.jsonl is always written; loggers are views of it that one asks for.
+    "logger": False,
+    # MetricLog calls the loggers, once per iteration; logging by optimizer step would mix two x-axes.
+    "log_every_n_steps": 0,
+    # Each rank collects its own battles, so there is no sampler to distribute.
+    "use_distributed_sampler": False,
+}
+
+#: What ``--loggers`` takes.
+LOGGERS = ("csv", "tensorboard", "wandb")
+
+
+def with_our_callbacks(callbacks: Iterable[Callback], settings: Mapping[str, Any]) -> list[Callback]:
+    """The given callbacks and those of ours that nothing given replaces.
+
+    ``enable_checkpointing: false`` leaves out ``RunCheckpoint``, ``enable_progress_bar: false`` leaves out
+    ``Progress``; any other progress bar, or a subclass of one of ours, takes its place.
+    """
+    given = list(callbacks)
+    barebones = bool(settings.get("barebones"))
+    ours: list[tuple[type[Callback], type[Callback], bool]] = [
+        (OptimizerSettings, OptimizerSettings, True),
+        (MetricLog, MetricLog, True),
+        (StopAfter, StopAfter, True),
+        (SignalStop, SignalStop, True),
+        (Progress, ProgressBar, settings.get("enable_progress_bar") is not False and not barebones),
+        (RunCheckpoint, RunCheckpoint, settings.get("enable_checkpointing") is not False and not barebones),
+    ]
+    return given + [cls() for cls, kind, wanted in ours if wanted and not any(isinstance(c, kind) for c in given)]
+
+
+def complete(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Trainer arguments for a run in ``folder``: our defaults, overridden by ``settings``."""
+    if settings.get("max_time") is not None:
+        raise UserError(MAX_TIME_REFUSED)
+    if settings.get("max_steps", -1) != -1:
+        raise UserError(MAX_STEPS_REFUSED)
+    full = {**TRAINER_DEFAULTS, **settings}
+    given = full.get("callbacks") or []
+    callbacks = with_our_callbacks([given] if isinstance(given, Callback) else given, full)
+    full["callbacks"] = callbacks
+    # With True Lightning would add a ModelCheckpoint of its own, with False refuse ours.
+    full["enable_checkpointing"] = any(isinstance(c, Checkpoint) for c in callbacks)
+    full["default_root_dir"] = str(folder)
+    return full
+
+
+def defaults(run_dir: str | None = None, **settings: Any) -> dict[str, Any]:
+    """Arguments for a Trainer that runs self-play::
+
+        trainer = Trainer(**defaults(max_epochs=10))
+        trainer.fit(SelfPlayModule(), SelfPlayData())
+
+    Args:
+        run_dir: the run's folder; the next free ``runs/run-<n>`` if left out. To continue a run from a checkpoint,
+            leave it out and pass ``ckpt_path`` to ``fit``, with ``default_root_dir`` set to that run's folder.
+        settings: Trainer arguments that override ours.
+    """
+    root = settings.pop("default_root_dir", None)
+    folder = Path(root) if root is not None else run_folder.choose(run_dir, None, "run")
+    return complete(settings, folder)
+
+
+def named_loggers(names: Sequence[str], folder: Path) -> list[Logger]:
+    """The loggers of ``--loggers``, writing into the run folder."""
+    made: list[Logger] = []
+    for name in names:
+        if name == "csv":
+            made.append(CSVLogger(save_dir=folder, name="csv"))
+        elif name == "tensorboard":
+            made.append(_tensorboard(folder))
+        else:
+            from lightning.pytorch.loggers import WandbLogger
+
+            # A resume starts a W&B run of its own; the group shows them together.
+            made.append(WandbLogger(save_dir=folder, project="royale_lightning", name=folder.name, group=folder.name))
+    return made
+
+
+def _tensorboard(folder: Path) -> Logger:
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    try:
+        return TensorBoardLogger(save_dir=folder, name="tensorboard")
+    except ModuleNotFoundError as exc:
+        raise UserError("--loggers tensorboard needs the package tensorboard: pip install tensorboard") from exc

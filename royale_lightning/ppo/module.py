@@ -1,0 +1,212 @@
+"""The LightningModule: an actor-critic, the clipped PPO loss, one optimizer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+
+from ..battle.actions import ActionLayout
+from ..errors import UserError
+from ..nn import NETWORKS, build_network, parameter_groups
+from ..nn.distribution import MaskedCategorical
+from ..nn.protocol import ActorCritic, Inputs
+from ..parts import Part, PartLike
+from ..rollout.minibatch import Minibatch, unpack
+from .auxiliary import AuxiliaryLoss, Step
+from .loss import Stages, explained_variance, ppo_loss
+from .settings import PPOSettings
+
+#: The first minibatch of an iteration is computed by the weights that acted, so every ratio is 1 but for rounding.
+RATIO_TOLERANCE = {"32": 1e-3, "bf16": 5e-2, "16": 5e-2}
+
+
+class SelfPlayModule(pl.LightningModule):
+    """Actor, critic and PPO.
+
+    Args:
+        network: ``entity`` (the default), ``conv``, or an ``ActorCritic`` of your own.
+        ppo: the update's settings.
+        auxiliary: further loss terms, each an ``AuxiliaryLoss``.
+    """
+
+    network: ActorCritic
+
+    def __init__(
+        self,
+        network: PartLike = "entity",
+        ppo: PPOSettings = PPOSettings(),  # noqa: B008 - frozen
+        auxiliary: list[PartLike] | None = None,
+    ) -> None:
+        super().__init__()
+        self.auxiliary_parts = [Part.of(a, "model.auxiliary", {}) for a in auxiliary or ()]
+        self.network_part = Part.of(network, "model.network", NETWORKS)
+        self.ppo = ppo
+        # Plain dicts, so that a checkpoint loads without running code.
+        self.save_hyperparameters({
+            "network": self.network_part.as_dict(), "ppo": asdict(ppo),
+            "auxiliary": [a.as_dict() for a in self.auxiliary_parts],
+        })
+        self.numbers = ppo.at(0)
+        self._built = False
+        self._sums: dict[str, Tensor] = {}
+        self._epoch_sums: dict[str, Tensor] = {}
+        self._ratio_error: Tensor | None = None
+        self._epochs_done = 0
+        self._seconds = 0.0
+        self._explained: Tensor | None = None
+
+    # ---- building --------------------------------------------------------------------------------------------
+    def configure_model(self) -> None:
+        if not self._built:
+            data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+            self.build(data.inputs, data.seed)
+
+    def build(self, inputs: Inputs, seed: int) -> None:
+        """Make the network for these battles; its weights are a function of the seed alone."""
+        self.inputs = inputs
+        self.actions: ActionLayout = inputs.actions
+        self.network = build_network(self.network_part.as_dict(), inputs, seed)
+        self.auxiliary = torch.nn.ModuleList(a.build("model.auxiliary", inputs) for a in self.auxiliary_parts)
+        for part, term in zip(self.auxiliary_parts, self.auxiliary, strict=True):
+            if not isinstance(term, AuxiliaryLoss):
+                raise UserError(f"model.auxiliary: {part.class_path} is no AuxiliaryLoss")
+        self._built = True
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        actor, critic = parameter_groups(self.network)
+        actor = [*actor, *self.auxiliary.parameters()]
+        groups = [{"params": actor, "name": "actor"}, {"params": critic, "name": "critic"}]
+        # foreach, not fused: fused Adam and Lightning's clipping refuse each other under mixed precision in 2.6.
+        return torch.optim.Adam(
+            [g for g in groups if g["params"]], lr=self.numbers.learning_rate, betas=self.ppo.adam_betas,
+            eps=self.ppo.adam_eps, foreach=True,
+        )
+
+    @property
+    def gamma(self) -> float:
+        return self.numbers.gamma
+
+    # ---- an iteration ----------------------------------------------------------------------------------------
+    def on_train_epoch_start(self) -> None:
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        self.numbers = self.ppo.at(data.game_steps)
+        for group in self.optimizers().param_groups:  # type: ignore[union-attr]
+            critic = group.get("name") == "critic"
+            group["lr"] = self.numbers.critic_learning_rate if critic else self.numbers.learning_rate
+        self._sums, self._epoch_sums = {}, {}
+        self._ratio_error = self._explained = None
+        self._epochs_done = 0
+        self._seconds = 0.0
+
+    def forward(self, obs: dict[str, Tensor]) -> Any:
+        return self.network(obs)
+
+    def training_step(self, batch: Minibatch, batch_idx: int) -> Tensor:
+        obs = unpack(batch.rows, self.inputs.layout)
+        logits, value = self.network(obs)
+        dist = MaskedCategorical(logits, obs["action_mask"], self.actions)
+        log_prob, tile_entropy = dist.log_prob_and_tile_entropy(batch.action)
+        n = self.numbers
+        loss, figures = ppo_loss(
+            batch, log_prob, Stages(dist.entropy_play, dist.entropy_choice, tile_entropy), value.float(),
+            clip_range=n.clip_range, dual_clip=self.ppo.dual_clip, value_coef=self.ppo.value_coef,
+            value_clip=self.ppo.value_clip,
+            entropy_coef=Stages(n.entropy_play, n.entropy_choice, n.entropy_tile),
+        )
+        for term in self.auxiliary:
+            extra, more = term(Step(batch, obs, dist, value, self.network))
+            loss = loss + extra
+            figures.update({f"{term.name}/{k}": v.detach() for k, v in more.items()})
+        self._note(batch, figures)
+        return loss
+
+    @torch.no_grad()
+    def _note(self, batch: Minibatch, figures: dict[str, Tensor]) -> None:
+        """Sum the figures on the device, each weighted by the rows it is a mean over."""
+        if batch.index == 0:
+            self._epochs_done = batch.epoch + 1
+            self._epoch_sums = {}
+            if batch.epoch == 0:
+                self._ratio_error = figures["ratio_error"]
+                self._explained = explained_variance(batch.value, batch.target, batch.choice)
+        for sums in (self._sums, self._epoch_sums):
+            for name, x in figures.items():
+                if name == "ratio_error":
+                    continue
+                weight = _weight(name)
+                if name.endswith("_rows"):
+                    w = x
+                else:
+                    w = x * (figures[weight] if weight else len(batch))
+                sums[name] = sums[name] + w if name in sums else w
+            rows = torch.tensor(float(len(batch)), device=self.device)
+            sums["rows"] = sums["rows"] + rows if "rows" in sums else rows
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        self._mark = time.perf_counter()
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._seconds += time.perf_counter() - self._mark
+
+    def epoch_kl(self) -> float:
+        """Mean KL of the PPO epoch that just ended: the update's one synchronisation."""
+        pair = torch.stack([self._epoch_sums["approx_kl"], self._epoch_sums["choice_rows"].float()])
+        if self.trainer.world_size > 1:
+            torch.distributed.all_reduce(pair)
+        kl, rows = pair.tolist()
+        return float(kl / max(1.0, rows))
+
+    def iteration_metrics(self) -> dict[str, float]:
+        """Figures of the update that just ended, reduced over ranks. Called once per iteration, on every rank."""
+        if not self._sums:
+            return {}
+        names = sorted(self._sums)
+        packed = torch.stack([self._sums[k].double() for k in names])
+        ratio = self._ratio_error.double() if self._ratio_error is not None else packed.new_zeros(())
+        if self.trainer.world_size > 1:
+            torch.distributed.all_reduce(packed)
+            torch.distributed.all_reduce(ratio, op=torch.distributed.ReduceOp.MAX)
+        total = dict(zip(names, packed.tolist(), strict=True))
+        out = {"ppo/ppo_epochs_done": float(self._epochs_done), "ppo/ratio_error": float(ratio)}
+        for name, x in total.items():
+            if name == "rows" or name.endswith("_rows"):
+                continue
+            weight = total[_weight(name) or "rows"]
+            if weight:
+                out[name if "/" in name else f"ppo/{name}"] = x / weight
+        if self._explained is not None and bool(torch.isfinite(self._explained)):
+            out["ppo/explained_variance"] = float(self._explained)
+        out["ppo/learning_rate"] = self.numbers.learning_rate
+        out["time/update"] = self._seconds
+        return out
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        if self._ratio_error is not None and self.global_step == 0:
+            self.check_ratio()
+
+    def check_ratio(self) -> None:
+        """Refuse to learn when the first minibatch's ratios are not 1: the stored rows are not what acted.
+
+        Raises:
+            RuntimeError: with the error found and the tolerance of this precision.
+        """
+        precision = str(self.trainer.precision)
+        limit = RATIO_TOLERANCE["bf16" if "bf16" in precision else "16" if precision.startswith("16") else "32"]
+        error = float(self._ratio_error) if self._ratio_error is not None else 0.0
+        if not error <= limit:
+            raise RuntimeError(
+                f"the first minibatch's probability ratios are off by {error:.2g} (tolerance {limit:g}): the network "
+                "gives other answers in training than in collection; a forward must depend on its row alone"
+            )
+
+
+def _weight(name: str) -> str | None:
+    """The count a figure is a mean over: the choice rows, the forced rows, or (None) all rows."""
+    if name in ("loss", "value_loss") or "/" in name:
+        return None
+    return "forced_rows" if name == "value_loss_forced" else "choice_rows"

@@ -1,0 +1,282 @@
+"""Self-play rollouts: rounds of battles, one batched forward per policy and round, rows into the heap."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..battle.arena import LEARNER
+from ..battle.opponents import is_scripted
+from ..battle.round import CHOICE, IDLE, RUNNING, Assignment, EpisodeRecord
+from ..battle.spec import BattleSpec
+from ..battle.streams import generator, stream_seed, uniforms
+from ..errors import UserError
+from ..ladder.matchmaker import Matchmaker
+from ..nn.distribution import MaskedCategorical
+from ..nn.protocol import ActorCritic
+from .advantage import Cells
+from .minibatch import rows_to_tensor, unpack
+from .sources import RolloutSource
+
+#: Longest random start of a battle, in game steps; most battles last 360.
+STAGGER_STEPS = 300
+#: Rows of one forward where nothing but the values is wanted.
+_CHUNK = 512
+
+
+@dataclass
+class Rollout:
+    """One iteration's experience, tensors on the device.
+
+    Attributes:
+        rows: uint8 ``[n, row_bytes]``, a view of the heap.
+        action, log_prob, value: ``[n]``.
+        choice: bool ``[n]``, rows of the actor's loss.
+        cells: the rectangle of scalars.
+        cut_value: float32 ``[slots]``.
+        episodes: finished in this iteration, staggered ones included.
+        game_steps: of this rank, the staggered ones left out.
+        forced_share: share of the learner's decisions that were forced.
+        seconds: wall time by phase: ``step``, ``inference``, ``other``.
+    """
+
+    rows: Tensor
+    action: Tensor
+    log_prob: Tensor
+    value: Tensor
+    choice: Tensor
+    cells: Cells
+    cut_value: Tensor
+    episodes: list[EpisodeRecord]
+    game_steps: int
+    rounds: int
+    forced_share: float
+    seconds: dict[str, float]
+
+
+class Collector:
+    """Plays one rank's battles on and on, and hands out rollouts.
+
+    Args:
+        source: the battles.
+        spec: what they play.
+        matchmaker: who plays them.
+        seed: of every named stream.
+        first: global id of the first battle.
+        rows: rows a rollout must hold.
+        max_rounds: rounds after which a rollout gives up.
+        stagger: start each battle's first episode at a random moment.
+        count_forced: whether forced rows count as the actor's rows.
+        device: where the heap lies and the policies run.
+    """
+
+    def __init__(
+        self, source: RolloutSource, spec: BattleSpec, matchmaker: Matchmaker, *, seed: int, first: int, rows: int,
+        max_rounds: int, stagger: bool, count_forced: bool, device: torch.device,
+    ) -> None:
+        self.source = source
+        self.layout = spec.row_layout
+        self.actions = spec.action_layout
+        self.matchmaker = matchmaker
+        self.seed = seed
+        self.first = first
+        self.rows = rows
+        self.max_rounds = max_rounds
+        self.stagger = stagger
+        self.count_forced = count_forced
+        self.device = device
+        battles = source.round.battles
+        self.slots = 2 * battles
+        self.ordinals = np.full(battles, -1, dtype=np.int64)
+        self.players: list[tuple[str, str]] = [("", "")] * battles
+        self.ended = np.ones(battles, dtype=bool)
+        capacity = rows + self.slots
+        self._heap = torch.zeros((capacity, self.layout.row_bytes), dtype=torch.uint8, device=device)
+
+    # ---- assignments -----------------------------------------------------------------------------------------
+    def _assign(self) -> list[Assignment]:
+        """Assignments for the battles that ended, ascending by battle."""
+        out = []
+        for b in np.flatnonzero(self.ended):
+            self.ordinals[b] += 1
+            battle, ordinal = self.first + int(b), int(self.ordinals[b])
+            self.players[b] = self.matchmaker.players(battle, ordinal)
+            stagger = 0
+            if self.stagger and ordinal == 0:
+                stagger = int(generator(self.seed, "stagger/length", battle).integers(STAGGER_STEPS))
+            # 63 bits: RoyaleGym seeds its generators with non-negative integers.
+            seed = stream_seed(self.seed, "battle", battle, ordinal) >> 1
+            out.append(Assignment(battle, ordinal, self.players[b], seed, stagger))
+        return out
+
+    def _names(self) -> np.ndarray:
+        return np.array([p for pair in self.players for p in pair], dtype=object)
+
+    def _uniforms(self, slots: np.ndarray) -> Tensor:
+        """Draws of these slots' decisions: a hash of (seed, battle, ordinal, game step, seat)."""
+        r = self.source.round
+        b = slots // 2
+        at = (self.first + b, r.ordinal[b], r.game_step[b], slots % 2)
+        both = np.stack([uniforms(self.seed, "act/choice", *at), uniforms(self.seed, "act/tile", *at)], axis=1)
+        return torch.from_numpy(both).to(self.device)
+
+    # ---- collection ------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def collect(
+        self, policy: ActorCritic, opponents: Mapping[str, ActorCritic] | None = None, gamma: float = 1.0
+    ) -> Rollout:
+        """Play rounds until the heap holds the rows of an iteration.
+
+        Args:
+            policy: the learner.
+            opponents: frozen policies by name.
+            gamma: discount per game step, for the rewards inside a round.
+        """
+        r = self.source.round
+        self.source.set_gamma(gamma)
+        heap, n = self._heap, 0
+        action, log_prob, value, choice = [], [], [], []
+        cells: list[tuple[np.ndarray, ...]] = []
+        finals: list[tuple[int, np.ndarray, np.ndarray]] = []
+        episodes: list[EpisodeRecord] = []
+        seconds = dict.fromkeys(("step", "inference", "other"), 0.0)
+        game_steps = 0
+        decisions = chosen = 0
+        names = self._names()
+        learner = names == LEARNER
+        mark = time.perf_counter()
+
+        def spent(phase: str) -> None:
+            nonlocal mark
+            now = time.perf_counter()
+            seconds[phase] += now - mark
+            mark = now
+
+        while n < self.rows:
+            if len(cells) >= self.max_rounds:
+                raise UserError(
+                    f"a rollout took {self.max_rounds} rounds and holds {n} of {self.rows} rows; lower "
+                    "rollout.rows_per_iteration, or raise rollout.max_rounds if battles are meant to be this quiet"
+                )
+            if self.ended.any():
+                fresh = self._assign()
+                names = self._names()
+                learner = names == LEARNER
+            else:
+                fresh = []
+            row_of = np.full(self.slots, -1, dtype=np.int64)
+            mine = np.flatnonzero(learner & (r.kind > 0))
+            spent("other")
+            if len(mine):
+                k = len(mine)
+                row_of[mine] = np.arange(n, n + k)
+                rows = rows_to_tensor(r.rows[mine], self.device)
+                heap[n : n + k] = rows
+                a, lp, v = self._act(policy, rows, mine)
+                is_choice = r.kind[mine] == CHOICE
+                r.action[mine] = a.cpu().numpy()
+                action.append(a)
+                log_prob.append(lp)
+                value.append(v)
+                choice.append(is_choice)
+                chosen += int(is_choice.sum())
+                n += k
+            self._others(names, learner, opponents or {})
+            spent("inference")
+            self.source.advance(fresh)
+            spent("step")
+            game_steps += int(r.duration.sum())
+            decisions += int((np.repeat(r.duration, 2) * learner).sum())
+            cells.append((row_of, r.reward.copy(), np.repeat(r.duration, 2), np.repeat(r.end, 2), learner))
+            if r.final.any():
+                at = np.flatnonzero(r.final & learner)
+                finals.append((len(cells) - 1, at, r.final_rows[at].copy()))
+            episodes += r.episodes
+            self.ended = r.end != RUNNING
+            spent("other")
+
+        rounds = len(cells)
+        final_value = self._final_values(policy, finals, rounds)
+        cut_value = self._cut_values(policy, learner)
+        spent("inference")
+        stack = [torch.from_numpy(np.stack([c[i] for c in cells])).to(self.device) for i in range(5)]
+        out = Rollout(
+            rows=heap[:n],
+            action=torch.cat(action),
+            log_prob=torch.cat(log_prob),
+            value=torch.cat(value),
+            choice=torch.from_numpy(np.concatenate(choice) | self.count_forced).to(self.device),
+            cells=Cells(stack[0], stack[1], stack[2], stack[3], final_value, stack[4].bool()),
+            cut_value=cut_value,
+            episodes=episodes,
+            game_steps=game_steps,
+            rounds=rounds,
+            forced_share=1.0 - chosen / max(1, decisions),
+            seconds=seconds,
+        )
+        spent("other")
+        return out
+
+    def _act(
+        self, policy: ActorCritic, rows: Tensor, slots: np.ndarray
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        obs = unpack(rows, self.layout)
+        logits, value = policy(obs)
+        dist = MaskedCategorical(logits, obs["action_mask"], self.actions)
+        a = dist.sample(self._uniforms(slots))
+        return a, dist.log_prob(a), value.float()
+
+    def _others(self, names: np.ndarray, learner: np.ndarray, opponents: Mapping[str, ActorCritic]) -> None:
+        """Actions of the frozen policies, one forward a policy."""
+        r = self.source.round
+        todo = np.flatnonzero((r.kind == CHOICE) & ~learner)
+        for name in sorted(set(names[todo])):
+            if is_scripted(name):
+                continue
+            slots = todo[names[todo] == name]
+            a, _, _ = self._act(opponents[name], rows_to_tensor(r.rows[slots], self.device), slots)
+            r.action[slots] = a.cpu().numpy()
+
+    def _values(self, policy: ActorCritic, rows: np.ndarray) -> Tensor:
+        parts = [
+            policy.value(unpack(rows_to_tensor(rows[i : i + _CHUNK], self.device), self.layout)).float()
+            for i in range(0, len(rows), _CHUNK)
+        ]
+        return torch.cat(parts)
+
+    def _final_values(
+        self, policy: ActorCritic, finals: list[tuple[int, np.ndarray, np.ndarray]], rounds: int
+    ) -> Tensor:
+        out = torch.zeros((rounds, self.slots), dtype=torch.float32, device=self.device)
+        if finals:
+            t = np.concatenate([np.full(len(at), k) for k, at, _ in finals])
+            s = np.concatenate([at for _, at, _ in finals])
+            if len(s):
+                values = self._values(policy, np.concatenate([rows for _, _, rows in finals]))
+                out[torch.from_numpy(t).to(self.device), torch.from_numpy(s).to(self.device)] = values
+        return out
+
+    def _cut_values(self, policy: ActorCritic, learner: np.ndarray) -> Tensor:
+        """V of every learner slot's current observation; 0 where the battle just ended."""
+        r = self.source.round
+        out = torch.zeros(self.slots, dtype=torch.float32, device=self.device)
+        at = np.flatnonzero(learner & ~np.repeat(self.ended, 2))
+        if len(at):
+            self.source.observe(at[r.kind[at] == IDLE])
+            out[torch.from_numpy(at).to(self.device)] = self._values(policy, r.rows[at])
+        return out
+
+    # ---- state -----------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, list[int]]:
+        return {"ordinals": self.ordinals.tolist()}
+
+    def load_state_dict(self, state: Mapping[str, Iterable[int]]) -> None:
+        """Battles in flight begin their next episode; what they had played so far is not continued."""
+        self.ordinals[:] = list(state["ordinals"])
+        self.ended[:] = True
+

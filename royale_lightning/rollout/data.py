@@ -1,0 +1,219 @@
+"""The LightningDataModule: owns the battles, the collector and the buffer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+
+from ..battle.arena import LEARNER
+from ..battle.opponents import PREFIX, is_scripted
+from ..battle.round import EpisodeRecord
+from ..battle.spec import BattleSpec
+from ..errors import UserError
+from ..ladder.matchmaker import MixMatchmaker
+from ..nn.protocol import Inputs
+from ..parts import Part
+from .advantage import ESTIMATORS
+from .collector import Collector, Rollout
+from .dataset import SelfPlayDataset
+from .returns import Moments, ReturnScaler
+from .settings import OpponentShares, RolloutSettings
+from .sources import RolloutSource, make_source
+
+#: Episodes per opponent over which the training score is averaged; an iteration alone has too few.
+_SCORE_WINDOW = 60
+
+
+def inputs_of(battle: BattleSpec) -> Inputs:
+    """What a network for these battles must know, from the spec alone: no battle is started."""
+    from ..battle.engine import shared_engine
+
+    types = shared_engine().unit_types()
+    return Inputs(battle.row_layout, battle.action_layout, len(battle.cards), len(types or ()))
+
+
+class SelfPlayData(pl.LightningDataModule):
+    """Battles, collector and buffer of a run.
+
+    Args:
+        battle: what is played.
+        rollout: how it is collected.
+        opponents: who the learner plays.
+        seed: of every named stream: battles, opponents, actions, permutations, initial weights.
+    """
+
+    def __init__(
+        self,
+        battle: BattleSpec = BattleSpec(),  # noqa: B008 - frozen
+        rollout: RolloutSettings = RolloutSettings(),  # noqa: B008 - frozen
+        opponents: OpponentShares = OpponentShares(),  # noqa: B008 - frozen
+        seed: int = 1,
+    ) -> None:
+        super().__init__()
+        self.battle = battle
+        self.rollout = rollout
+        self.opponents = opponents
+        self.seed = seed
+        self.game_steps = 0
+        self.iteration = 0
+        self.episodes: list[EpisodeRecord] = []
+        self.scaler = ReturnScaler()
+        self._source: RolloutSource | None = None
+        self._dataset: SelfPlayDataset | None = None
+        self._restored: dict[str, Any] | None = None
+        self._metrics: dict[str, float] = {}
+        self._scores: dict[str, list[float]] = defaultdict(list)
+
+    @property
+    def inputs(self) -> Inputs:
+        return inputs_of(self.battle)
+
+    # ---- Lightning -------------------------------------------------------------------------------------------
+    def setup(self, stage: str) -> None:
+        if stage == "fit":
+            self.battle.validate()
+
+    def train_dataloader(self) -> SelfPlayDataset:
+        """The dataset itself, unwrapped: one object for the whole fit."""
+        if self._dataset is None:
+            self._dataset = self._build()
+        return self._dataset
+
+    def teardown(self, stage: str) -> None:
+        if self._source is not None:
+            self._source.close()
+        self._source = self._dataset = None
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """The buffer lies on the device already."""
+        return batch
+
+    def _build(self) -> SelfPlayDataset:
+        trainer = self.trainer
+        assert trainer is not None, "the data module is used through a Trainer"
+        learner: Any = trainer.lightning_module
+        rank, world = trainer.global_rank, trainer.world_size
+        n = self.rollout.battles
+        self._source = make_source(
+            self.battle, rank * n, n, self.seed, self.rollout.forced_share, self.rollout.source,
+            self.rollout.workers, self.rollout.threads,
+        )
+        o = self.opponents
+        matchmaker = MixMatchmaker(self.seed, world * n, o.mirror, o.scripted, o.scripted_opponents)
+        self.collector = Collector(
+            self._source, self.battle, matchmaker, seed=self.seed, first=rank * n, rows=self.rollout.rows_per_iteration,
+            max_rounds=self.rollout.max_rounds, stagger=self.rollout.stagger,
+            count_forced=self.rollout.forced_rows == "all", device=learner.device,
+        )
+        self.scaler.clip = learner.ppo.reward_clip
+        if self._restored is not None:
+            self.collector.load_state_dict(self._restored["ranks"][rank])
+            self._restored = None
+        estimator = Part.of(learner.ppo.advantage, "ppo.advantage", ESTIMATORS).build("ppo.advantage")
+        return SelfPlayDataset(
+            self.collector, learner, self.rollout, estimator, self.scaler, self.seed, lambda: self.iteration,
+            self._collected, self._gather, self._sum if world > 1 else None,
+        )
+
+    # ---- ranks -----------------------------------------------------------------------------------------------
+    def _gather(self, mine: Moments) -> list[Moments]:
+        trainer = self.trainer
+        if trainer is None or trainer.world_size == 1:
+            return [mine]
+        found: list[Any] = [None] * trainer.world_size
+        torch.distributed.all_gather_object(found, asdict(mine))
+        return [Moments(**m) for m in found]
+
+    @staticmethod
+    def _sum(x: torch.Tensor) -> torch.Tensor:
+        torch.distributed.all_reduce(x)
+        return x
+
+    # ---- an iteration ----------------------------------------------------------------------------------------
+    def _collected(self, r: Rollout, scale: float, clipped: int) -> None:
+        steps = torch.tensor(float(r.game_steps), dtype=torch.float64)
+        if self.trainer is not None and self.trainer.world_size > 1:
+            steps = self._sum(steps.to(r.rows.device))
+        self.game_steps += int(steps.item())
+        self.iteration += 1
+        self.episodes = r.episodes
+        self._metrics = self._measure(r, scale, clipped)
+
+    def _measure(self, r: Rollout, scale: float, clipped: int) -> dict[str, float]:
+        m: dict[str, float] = {
+            "rollout/rows": len(r.rows),
+            "rollout/choice_rows": float(r.choice.sum().item()),
+            "rollout/rounds": r.rounds,
+            "rollout/game_steps": r.game_steps,
+            "rollout/forced_share": r.forced_share,
+            "rollout/return_scale": scale,
+            "rollout/rewards_clipped": clipped,
+            "time/step": r.seconds["step"],
+            "time/inference": r.seconds["inference"],
+            "time/collect_other": r.seconds["other"],
+            "health/actions_refused": self._source.refused() if self._source is not None else 0,
+        }
+        played = [e for e in r.episodes if not e.staggered]
+        m["battle/episodes"] = len(played)
+        if played:
+            m["battle/ticks"] = float(np.mean([e.ticks for e in played]))
+            m["battle/truncated"] = float(np.mean([e.truncated for e in played]))
+            m["battle/draws"] = float(np.mean([e.winner == 2 for e in played]))
+            mine = [(e, s) for e in played for s in (0, 1) if e.players[s] == LEARNER]
+            m["battle/return"] = float(np.mean([e.returns[s] for e, s in mine]))
+            m["policy/plays_per_battle"] = float(np.mean([e.plays[s] for e, s in mine]))
+            m["policy/choices_per_battle"] = float(np.mean([e.choices[s] for e, s in mine]))
+            m["policy/leak_share"] = float(np.mean([e.leak_steps[s] / max(1, e.game_steps) for e, s in mine]))
+            m["battle/crowns_for"] = float(np.mean([e.crowns[s] for e, s in mine]))
+        for e in played:
+            for s in (0, 1):
+                other = e.players[1 - s]
+                score = e.score(s)
+                if e.players[s] == LEARNER and is_scripted(other) and score is not None:
+                    window = self._scores[other.removeprefix(PREFIX)]
+                    window.append(score)
+                    del window[:-_SCORE_WINDOW]
+        for name, window in self._scores.items():
+            m[f"score/{name}"] = float(np.mean(window))
+        if self._scores:
+            m["score/scripted"] = float(np.mean([np.mean(w) for w in self._scores.values()]))
+        return m
+
+    def iteration_metrics(self) -> dict[str, float]:
+        """Figures of the iteration that was just collected. A figure nobody measured is absent."""
+        return dict(self._metrics)
+
+    # ---- state -----------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        mine = self.collector.state_dict() if self._dataset is not None else {}
+        trainer = self.trainer
+        ranks: list[Any] = [mine]
+        if trainer is not None and trainer.world_size > 1:
+            ranks = [None] * trainer.world_size
+            torch.distributed.all_gather_object(ranks, mine)
+        return {
+            "game_steps": self.game_steps,
+            "iteration": self.iteration,
+            "scaler": dict(self.scaler.state_dict()),
+            "scores": {k: list(v) for k, v in self._scores.items()},
+            "battle_digest": self.battle.digest(),
+            "ranks": ranks,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Runs before the device and the battles exist; what concerns them is applied when they are built."""
+        if state["battle_digest"] != self.battle.digest():
+            raise UserError(
+                "the checkpoint was trained on other battles than battle describes (deck, reward, observation, "
+                "limits or engine build differ); resume with the run's own config, found beside the checkpoint"
+            )
+        self.game_steps = int(state["game_steps"])
+        self.iteration = int(state["iteration"])
+        self.scaler.load_state_dict(state["scaler"])
+        self._scores = defaultdict(list, {k: list(v) for k, v in state["scores"].items()})
+        self._restored = state

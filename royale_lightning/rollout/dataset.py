@@ -1,0 +1,126 @@
+"""The sized dataset Lightning iterates once per epoch: collect a rollout, then yield minibatches of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset
+
+from ..battle.arena import LEARNER
+from ..battle.streams import stream_seed
+from ..nn.protocol import ActorCritic
+from .advantage import AdvantageEstimator, normalise
+from .collector import Collector, Rollout
+from .minibatch import Minibatch
+from .returns import Moments, ReturnScaler
+from .settings import RolloutSettings
+
+if TYPE_CHECKING:
+    from ..ppo.settings import PPOSettings
+
+
+class Learner(Protocol):
+    """What the dataset asks of the LightningModule."""
+
+    network: ActorCritic
+    ppo: PPOSettings
+
+    @property
+    def gamma(self) -> float:
+        """Discount of this iteration, per game step."""
+
+    def epoch_kl(self) -> float:
+        """Mean KL of the PPO epoch that just ended, over choice rows and ranks. Waits for the device."""
+
+
+class SelfPlayDataset(IterableDataset[Minibatch]):
+    """One iteration per pass.
+
+    ``__iter__`` is a generator, so Lightning's check that it can be iterated collects nothing. ``__len__`` is known
+    and constant, so Lightning never advances the generator ahead of an optimizer step; and nothing runs after the
+    last ``yield``, because Lightning does not ask for what lies behind it.
+
+    Args:
+        collector: plays and stores.
+        learner: the module that learns.
+        rollout: sizes.
+        estimator: advantages.
+        scaler: reward scale.
+        seed: of the permutations.
+        iteration: the number of the iteration about to be played.
+        collected: told of each rollout before its first minibatch.
+        gather_returns: moments of every rank's episode returns, in rank order.
+        sum_ranks: sums a small tensor over ranks.
+    """
+
+    def __init__(
+        self, collector: Collector, learner: Learner, rollout: RolloutSettings, estimator: AdvantageEstimator,
+        scaler: ReturnScaler, seed: int, iteration: Callable[[], int], collected: Callable[[Rollout, float, int], None],
+        gather_returns: Callable[[Moments], list[Moments]], sum_ranks: Callable[[torch.Tensor], torch.Tensor] | None,
+    ) -> None:
+        self.collector = collector
+        self.learner = learner
+        self.rollout = rollout
+        self.estimator = estimator
+        self.scaler = scaler
+        self.seed = seed
+        self.iteration = iteration
+        self.collected = collected
+        self.gather_returns = gather_returns
+        self.sum_ranks = sum_ranks
+
+    def __len__(self) -> int:
+        return self.learner.ppo.ppo_epochs * self.rollout.minibatches
+
+    def __iter__(self) -> Iterator[Minibatch]:
+        ppo = self.learner.ppo
+        network = self.learner.network
+        training = network.training
+        network.eval()
+        gamma = self.learner.gamma
+        r = self.collector.collect(network, gamma=gamma)
+        network.train(training)
+        start = time.perf_counter()
+        advantage, target, clipped = self._advantages(r, gamma)
+        r.seconds["other"] += time.perf_counter() - start
+        self.collected(r, self.scaler.scale, clipped)
+        size, iteration = self.rollout.minibatch_rows, self.iteration()
+        device = r.rows.device
+        for epoch in range(ppo.ppo_epochs):
+            if epoch and ppo.kl_limit is not None and self.learner.epoch_kl() > ppo.kl_limit:
+                return
+            draw = torch.Generator().manual_seed(stream_seed(self.seed, "minibatch", iteration, epoch) >> 1)
+            order = torch.randperm(len(r.rows), generator=draw).to(device)
+            for i in range(self.rollout.minibatches):
+                at = order[i * size : (i + 1) * size]
+                yield Minibatch(
+                    rows=r.rows[at], action=r.action[at], log_prob=r.log_prob[at], advantage=advantage[at],
+                    target=target[at], value=r.value[at], choice=r.choice[at], epoch=epoch, index=i,
+                )
+
+    def _advantages(self, r: Rollout, gamma: float) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Advantages, value targets, and how many rewards the clip cut."""
+        ppo = self.learner.ppo
+        clipped = 0
+        cells = r.cells
+        if ppo.scale_returns:
+            returns = [
+                e.discounted[seat]
+                for e in r.episodes
+                for seat in (0, 1)
+                if e.players[seat] == LEARNER and not e.staggered
+            ]
+            self.scaler.merge(self.gather_returns(Moments.of(np.array(returns))))
+            scaled, clipped = self.scaler.scaled(cells.reward.cpu().numpy())
+            cells = type(cells)(
+                cells.row, torch.from_numpy(scaled).to(cells.reward.device), cells.duration, cells.end,
+                cells.final_value, cells.learner,
+            )
+        a, target = self.estimator(cells, r.value, r.cut_value, gamma, ppo.gae_lambda)
+        if ppo.normalise_advantage:
+            return normalise(a, r.choice, self.sum_ranks), target, clipped
+        return torch.where(r.choice, a, 0.0), target, clipped

@@ -1,0 +1,106 @@
+"""Running deviation of episode returns, to bring rewards of any size to one scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations of some numbers."""
+
+    count: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Moments:
+        """Two-pass moments of ``values`` (any shape)."""
+        v = np.asarray(values, dtype=np.float64).reshape(-1)
+        if v.size == 0:
+            return cls()
+        mean = float(v.mean())
+        return cls(int(v.size), mean, float(np.square(v - mean).sum()))
+
+    def __add__(self, other: Moments) -> Moments:
+        """Moments of both sets together (Chan, Golub and LeVeque 1979, eq. 2.1)."""
+        n = self.count + other.count
+        if n == 0:
+            return Moments()
+        delta = other.mean - self.mean
+        return Moments(
+            n,
+            self.mean + delta * other.count / n,
+            self.m2 + other.m2 + delta * delta * self.count * other.count / n,
+        )
+
+    @property
+    def variance(self) -> float:
+        """Sample variance (n - 1); NaN below two numbers."""
+        return self.m2 / (self.count - 1) if self.count > 1 else math.nan
+
+
+class ReturnState(TypedDict):
+    """What a checkpoint keeps of a :class:`ReturnScaler`."""
+
+    count: int
+    mean: float
+    m2: float
+
+
+class ReturnScaler:
+    """Divides rewards by the running deviation of raw discounted episode returns.
+
+    The mean is never subtracted: that would pay or fine each game step for being played. The statistic is
+        updated
+    with an iteration's episodes before their rewards are scaled (RoyaleLearn's order), so the first reward of
+    an unseen size meets a scale that already knows it. Running moments by Welford 1962 and Chan et al. 1979.
+
+    Args:
+        clip: bound of a scaled reward's size, in return deviations; ``None`` for none.
+    """
+
+    #: Below this deviation, relative to the mean, returns are equal but for rounding, and give no scale.
+    _FLAT = 1.0e-6
+
+    def __init__(self, clip: float | None = None) -> None:
+        self.clip = clip
+        self.moments = Moments()
+
+    def update(self, returns: np.ndarray) -> None:
+        """Take in the raw discounted returns of episodes that ended, any shape, the same on every rank."""
+        self.merge([Moments.of(returns)])
+
+    def merge(self, parts: Iterable[Moments]) -> None:
+        """Take in the moments of several ranks' episodes. Their order moves the result by rounding only;
+        gather them in rank order and every rank holds the same bytes."""
+        for part in parts:
+            self.moments = self.moments + part
+
+    @property
+    def scale(self) -> float:
+        """What rewards are divided by: the sample deviation, or 1 until two differing returns are known."""
+        std = math.sqrt(self.moments.variance) if self.moments.count > 1 else 0.0
+        return std if std > self._FLAT * max(abs(self.moments.mean), self._FLAT) else 1.0
+
+    def scaled(self, reward: np.ndarray) -> tuple[np.ndarray, int]:
+        """``(reward / scale, clipped)``, the first in the dtype and shape of ``reward``.
+
+        ``clipped`` counts the rewards that the clip cut: a silent clip would train another game.
+        """
+        out = reward / np.asarray(self.scale, dtype=reward.dtype)
+        if self.clip is None:
+            return out, 0
+        return out.clip(-self.clip, self.clip), int((np.abs(out) > self.clip).sum())
+
+    def state_dict(self) -> ReturnState:
+        m = self.moments
+        return {"count": m.count, "mean": m.mean, "m2": m.m2}
+
+    def load_state_dict(self, state: ReturnState) -> None:
+        self.moments = Moments(int(state["count"]), float(state["mean"]), float(state["m2"]))

@@ -1,0 +1,88 @@
+"""Where battles step: in this process, or in workers over shared memory. The bytes are the same."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..battle.arena import Arena, ArenaSettings, build_arena, default_threads
+from ..battle.round import Assignment, Round
+from ..battle.spec import BattleSpec
+
+
+class RolloutSource(ABC):
+    """Battles in rounds.
+
+    ``round`` is the block of the current round: write ``round.action`` where ``round.kind`` is CHOICE, then call
+    :meth:`advance` with an assignment for every battle that ended (for all, at the start).
+    """
+
+    round: Round
+
+    @abstractmethod
+    def set_gamma(self, gamma: float) -> None:
+        """Discount of the coming rounds, per game step."""
+
+    @abstractmethod
+    def advance(self, assignments: Sequence[Assignment]) -> None:
+        """Play one round and fill the block."""
+
+    @abstractmethod
+    def observe(self, slots: np.ndarray) -> None:
+        """Write running battles' slots as they stand, also where they are forced, into ``round.rows``."""
+
+    @abstractmethod
+    def refused(self) -> int:
+        """Actions the engine refused so far. The mask promises 0."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back threads, processes and shared memory. Idempotent."""
+
+
+class InlineSource(RolloutSource):
+    """All battles in this process, stepped by a thread pool: the reference for every other source."""
+
+    def __init__(self, spec: BattleSpec, first: int, battles: int, settings: ArenaSettings) -> None:
+        self.round = Round(battles, spec.row_layout.row_bytes)
+        self.arena: Arena = build_arena(spec, first, battles, self.round, settings)
+
+    def set_gamma(self, gamma: float) -> None:
+        self.arena.set_gamma(gamma)
+
+    def advance(self, assignments: Sequence[Assignment]) -> None:
+        self.arena.advance(assignments)
+
+    def observe(self, slots: np.ndarray) -> None:
+        self.arena.observe(slots)
+
+    def refused(self) -> int:
+        return self.arena.refused
+
+    def close(self) -> None:
+        self.arena.close()
+
+
+def make_source(
+    spec: BattleSpec, first: int, battles: int, seed: int, forced_share: float, kind: str, workers: int | None,
+    threads: int | None, cores: int | None = None,
+) -> RolloutSource:
+    """The source a rank's settings ask for.
+
+    Args:
+        first: global id of the rank's first battle.
+        kind: ``auto``, ``inline`` or ``processes``.
+        cores: cores this rank may use; unset, all the process may run on.
+    """
+    cores = cores or default_threads()
+    if kind == "auto":
+        kind = "inline" if cores <= 4 else "processes"
+    if kind == "inline":
+        return InlineSource(spec, first, battles, ArenaSettings(seed, forced_share, threads or cores))
+    from .processes import ProcessSource
+
+    return ProcessSource(
+        spec, first, battles, ArenaSettings(seed, forced_share, threads or 1), min(battles, workers or cores)
+    )

@@ -1,0 +1,143 @@
+"""Intervals with the seed as unit: known figures, and exact coverage."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from royale_lightning.metrics.intervals import score_interval, wilson
+
+_Z95 = 1.959963984540054
+_SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), min_size=1, max_size=40).map(np.array)
+
+
+@pytest.mark.parametrize("method", ["bootstrap", "effective"])
+@pytest.mark.parametrize(("n", "low"), [(10, 0.722), (20, 0.839), (50, 0.929), (100, 0.963)])
+def test_all_won_gives_wilson_on_seeds(n: int, low: float, method: str) -> None:
+    got = score_interval(np.ones(n), method=method)  # type: ignore[arg-type]
+    assert got == (1.0, pytest.approx(low, abs=5e-4), 1.0)
+    assert got.low == pytest.approx(n / (n + _Z95**2))
+
+
+@pytest.mark.parametrize(("n", "half"), [(10, 0.263), (20, 0.201), (50, 0.134), (100, 0.096)])
+def test_all_split_is_deliberately_wide(n: int, half: float) -> None:
+    got = score_interval(np.full(n, 0.5))
+    assert (got.high - got.low) / 2 == pytest.approx(half, abs=5e-4)
+    assert got.low + got.high == pytest.approx(1.0)
+
+
+def test_all_lost_mirrors_all_won() -> None:
+    lost, won = score_interval(np.zeros(20)), score_interval(np.ones(20))
+    assert lost.score == lost.low == 0.0
+    assert lost.high == pytest.approx(1.0 - won.low)
+
+
+def test_wilson_known_values() -> None:
+    # Newcombe 1998, table I: 81 of 263 and 1 of 29 (method 3).
+    assert wilson(81 / 263, 263, _Z95) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(1 / 29, 29, _Z95) == pytest.approx((0.0061, 0.1718), abs=5e-5)
+    assert wilson(0.5, 10, 0.0) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(("x", "n"), [(1.1, 10), (-0.1, 10), (0.5, 0), (math.nan, 10), (0.5, math.nan)])
+def test_wilson_refuses_nonsense(x: float, n: float) -> None:
+    with pytest.raises(ValueError, match="wilson needs"):
+        wilson(x, n, _Z95)
+
+
+def test_effective_size_is_games_when_games_are_independent() -> None:
+    # 0 draws, no correlation: cells 1/4, 1/2, 1/4. Then n_e is the number of games less the one of n - 1.
+    scores = np.repeat([0.0, 0.5, 1.0], [25, 50, 25])
+    n_e = 0.25 * 99 * 100 / float(((scores - 0.5) ** 2).sum())
+    assert n_e == pytest.approx(198.0)
+    got = score_interval(scores, method="effective")
+    assert (got.low, got.high) == pytest.approx(wilson(0.5, 198.0, _Z95))
+
+
+def test_effective_size_contains_the_seats_correlation() -> None:
+    same = score_interval(np.repeat([0.0, 1.0], 50), method="effective")  # both games of a seed agree
+    split = score_interval(np.repeat([0.25, 0.75], 50), method="effective")
+    assert (same.high - same.low) > 1.5 * (split.high - split.low)
+
+
+@pytest.mark.parametrize("rho", [-0.3, 0.0, 0.3])
+def test_half_widths_at_one_half_match_the_table(rho: float) -> None:
+    # 95 % half-width at s = 1/2 without draws, 100 pairs, by t: 5.9, 7.0, 8.0 percentage points.
+    agree = round(100 * (1 + rho) / 4)
+    scores = np.repeat([0.0, 0.5, 1.0], [agree, 100 - 2 * agree, agree])
+    want = {-0.3: 0.059, 0.0: 0.070, 0.3: 0.080}[rho]
+    for method in ("bootstrap", "effective"):
+        got = score_interval(scores, method=method)
+        assert (got.high - got.low) / 2 == pytest.approx(want, abs=2.5e-3)
+
+
+def test_bootstrap_is_the_exact_percentile_where_that_is_known() -> None:
+    # Scores 0 and 1 only: the resampled mean is a binomial share, whose quantiles are on record.
+    got = score_interval(np.repeat([0.0, 1.0], [10, 10]))
+    assert (got.low, got.high) == pytest.approx((0.3, 0.7), abs=0.051)
+    n, p = 20, 0.5
+    cdf = np.cumsum([math.comb(n, k) * p**n for k in range(n + 1)])
+    assert got.low in (np.searchsorted(cdf, 0.025) / n, np.searchsorted(cdf, 0.025) / n + 1 / n)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_SCORES, st.sampled_from(["bootstrap", "effective"]), st.randoms(use_true_random=False))
+def test_any_scores_give_a_proper_interval_whatever_their_order(
+    scores: np.ndarray, method: str, shuffle: object
+) -> None:
+    got = score_interval(scores, method=method)  # type: ignore[arg-type]
+    assert got.score == pytest.approx(scores.mean())
+    assert 0.0 <= got.low <= got.score + 1e-12
+    assert got.score - 1e-12 <= got.high <= 1.0
+    assert got.low < got.high
+    mixed = list(scores)
+    shuffle.shuffle(mixed)  # type: ignore[attr-defined]
+    again = score_interval(np.array(mixed), method=method)  # type: ignore[arg-type]
+    assert again == pytest.approx(got)
+    wide = score_interval(scores, 0.99, method)  # type: ignore[arg-type]
+    assert wide.low <= got.low + 1e-12
+    assert wide.high >= got.high - 1e-12
+
+
+def test_same_scores_same_interval() -> None:
+    scores = np.array([0.0, 0.5, 0.75, 1.0, 1.0])
+    before = np.random.get_state()[1].copy()
+    assert score_interval(scores) == score_interval(scores.copy())
+    assert (np.random.get_state()[1] == before).all()
+
+
+def test_coverage_of_the_effective_interval_near_one() -> None:
+    # N = 20 pairs, s = 0.9, rho = 0.3, no draws: .962 on record (t: .883). Exact, by summing the multinomial.
+    s, rho, n = 0.9, 0.3, 20
+    both = s * s + rho * s * (1 - s)
+    p = (1 - 2 * s + both, 2 * (s - both), both)
+    covered = 0.0
+    for lost in range(n + 1):
+        for split in range(n + 1 - lost):
+            won = n - lost - split
+            ways = math.comb(n, lost) * math.comb(n - lost, split)
+            scores = np.repeat([0.0, 0.5, 1.0], [lost, split, won])
+            got = score_interval(scores, method="effective")
+            if got.low <= s <= got.high:
+                covered += ways * p[0] ** lost * p[1] ** split * p[2] ** won
+    assert covered == pytest.approx(0.962, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "sentence"),
+    [
+        ([], {}, "at least one complete pair"),
+        ([0.3], {}, "pair scores must be"),
+        ([math.nan, 1.0], {}, "pair scores must be"),
+        ([1.25], {}, "pair scores must be"),
+        ([1.0], {"confidence": 1.0}, r"confidence must be in \(0, 1\)"),
+        ([1.0], {"method": "t"}, "method must be"),
+    ],
+)
+def test_refusals(scores: list[float], options: dict, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        score_interval(np.array(scores), **options)
