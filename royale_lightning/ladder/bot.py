@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,7 +144,8 @@ class Bot:
             return NOOP
         row = np.zeros((1, self.layout.row_bytes), dtype=np.uint8)
         self.layout.pack(obs, mask, row[0])
-        return int(self.choose(row, rng.random(2)[None])[0])
+        with _one_thread():
+            return int(self.choose(row, rng.random(2)[None])[0])
 
     def make_env(self, other: Any = None, **kwargs: Any) -> ClashParallelEnv:
         """The RoyaleGym environment of the bot's battles, with the observation it reads.
@@ -159,6 +162,17 @@ class Bot:
         if isinstance(other, Bot):
             check_same_rows(self, other)
         return make_env(self.spec, **kwargs)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """A row alone is too small to share: on a busy machine the threads' hand-overs take ten times its own time."""
+    n = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n)
 
 
 def check_same_rows(bot: Bot, other: Bot) -> None:
