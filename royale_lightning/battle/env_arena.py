@@ -84,6 +84,9 @@ class EnvGame(Game):
         obs = self._obs[AGENTS[seat]]
         return obs, obs[MASK]
 
+    def state_hash(self) -> int:
+        return int(self.env.engine.state_hash())
+
     def outcome(self) -> Outcome:
         s = self.env.battle_state
         return Outcome(

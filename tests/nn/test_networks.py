@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from .boards import ACTIONS, INPUTS, SPATIAL_INPUTS, entity_obs, spatial_obs
 from royale_lightning.battle.actions import ActionLayout
 from royale_lightning.errors import UserError
 from royale_lightning.nn import (
@@ -23,6 +22,8 @@ from royale_lightning.nn import (
     parameter_groups,
 )
 from royale_lightning.parts import part
+
+from .boards import ACTIONS, INPUTS, SPATIAL_INPUTS, entity_obs, spatial_obs
 
 
 @pytest.fixture(autouse=True)
