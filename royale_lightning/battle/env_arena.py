@@ -8,6 +8,7 @@ import numpy as np
 from royalegym.env import AGENTS, ClashParallelEnv, tower_hp_frac
 
 from ..errors import UserError
+from . import spatial_row
 from .engine import new_engine
 from .game import Game, Outcome
 from .layout import MASK
@@ -36,7 +37,11 @@ def make_env(spec: BattleSpec, **kwargs: Any) -> ClashParallelEnv:
 
 
 class EnvGame(Game):
-    """One environment as an arena's game; every observation key is stored as the space declares it."""
+    """One environment as an arena's game.
+
+    The ``spatial`` observation is packed as the batched arena packs it; every key of another is stored as its space
+    declares it.
+    """
 
     def __init__(self, spec: BattleSpec) -> None:
         self.spec = spec
@@ -79,6 +84,9 @@ class EnvGame(Game):
 
     def encode(self, seat: int, out: np.ndarray) -> None:
         obs = self._obs[AGENTS[seat]]
+        if self.layout.decoder == spatial_row.DECODER:
+            spatial_row.pack(obs, self.layout, out)
+            return
         views = self.layout.views(out[None])
         for f in self.layout.fields:
             value = np.asarray(obs[f.name])

@@ -1,0 +1,26 @@
+"""Rows back to the arrays of an observation, in numpy: for tests, bots and tools. Networks use ``rollout.decoders``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from . import spatial_row
+from .layout import MASK, RowLayout
+
+#: Decoder name -> fields ``[n, ...]`` of rows uint8 ``[n, row_bytes]``, the mask left out.
+DECODERS: dict[str, Callable[[np.ndarray, RowLayout], dict[str, np.ndarray]]] = {
+    spatial_row.DECODER: spatial_row.decode,
+}
+
+
+def decode(rows: np.ndarray, layout: RowLayout) -> dict[str, np.ndarray]:
+    """Every field of the layout ``[n, *shape]``, and ``action_mask`` bool ``[n, n_actions]``.
+
+    Args:
+        rows: uint8 ``[n, row_bytes]``.
+    """
+    views = layout.views(rows)
+    out = DECODERS[layout.decoder](rows, layout) if layout.decoder else {f.name: views[f.name] for f in layout.fields}
+    return {**out, MASK: layout.unpack_mask(views[MASK])}
