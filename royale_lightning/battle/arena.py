@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import UserError
 from .game import Game
 from .opponents import is_scripted, make_opponent
-from .round import CHOICE, FORCED, IDLE, RUNNING, TERMINATED, TRUNCATED, Assignment, EpisodeRecord, Round
+from .round import CHOICE, FORCED, IDLE, RUNNING, TERMINATED, TRUNCATED, Assignment, EpisodeRecord, Round, SavedBattle
 from .spec import BattleSpec
 from .streams import generator, uniforms
 
@@ -30,7 +31,8 @@ class ArenaSettings:
         seed: of the named streams (forced rows, staggered starts).
         forced_share: share of forced decisions of learner seats that are stored as value-only rows.
         threads: stepping threads; the engine frees the interpreter while it steps.
-        evaluation: scripted opponents draw as in ``royalegym.evaluate`` (from ``default_rng(2 * seed + seat)``).
+        evaluation: scripted opponents draw as in ``royalegym.evaluate`` (from ``default_rng(2 * seed + seat)``), and
+            a battle that ended rests until it is given another assignment.
     """
 
     seed: int = 1
@@ -123,6 +125,54 @@ class Arena:
             b, seat = divmod(int(slot), 2)
             self.games[b].encode(seat, self.round.rows[slot])
 
+    def save(self) -> list[SavedBattle]:
+        """The battles in flight, for :meth:`restore`."""
+        return [
+            SavedBattle(
+                e.assignment, e.game_step, list(e.commands),
+                [(s.ret, s.discounted, s.choices, s.plays, s.leaks) for s in e.seats], e.discount, game.state_hash(),
+            )
+            for e, game in zip(self._episodes, self.games, strict=True)
+            if e is not None
+        ]
+
+    def restore(self, saved: Sequence[SavedBattle]) -> None:
+        """Play saved battles up to where they stood and write their rows, as if they had never stopped.
+
+        Raises:
+            UserError: a battle went another way than when it was saved.
+        """
+        for s in saved:
+            b = s.assignment.battle - self.first
+            e = self._begin(b, s.assignment)
+            game = self.games[b]
+            played = {(step, seat): action for step, seat, action in s.commands}
+            while e.game_step < s.game_step and not (game.ended or game.truncated):
+                acts = [0, 0]
+                for seat in (0, 1):
+                    if game.choice[seat]:
+                        live = e.seats[seat].opponent is not None
+                        acts[seat] = self._scripted(game, e, seat) if live else played.get((e.game_step, seat), 0)
+                game.step(acts[0], acts[1])
+                e.game_step += 1
+            if e.game_step != s.game_step or game.state_hash() != s.state_hash:
+                raise UserError(
+                    f"battle {s.assignment.battle} of the checkpoint does not replay to the state it was saved in: the "
+                    "engine, an opponent or a component has changed since; resume with the versions that saved it"
+                )
+            e.commands, e.discount = list(s.commands), s.discount
+            for one, (ret, discounted, choices, plays, leaks) in zip(e.seats, s.seats, strict=True):
+                one.ret, one.discounted, one.choices, one.plays, one.leaks = ret, discounted, choices, plays, leaks
+            r = self.round
+            r.end[b], r.ordinal[b], r.game_step[b] = RUNNING, s.assignment.ordinal, e.game_step
+            self._stops(b, e)
+
+    @staticmethod
+    def _scripted(game: Game, e: _Episode, seat: int) -> int:
+        s = e.seats[seat]
+        view, mask = game.scripted_view(seat)
+        return int(s.opponent.act(view, mask, s.rng))
+
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
@@ -185,6 +235,9 @@ class Arena:
             e = self._begin(b, assignment)
         else:
             found = self._episodes[b]
+            if found is None and self.settings.evaluation:
+                self._rest(b)
+                return None
             assert found is not None, "a battle without an episode needs an assignment"
             e = found
             for seat in (0, 1):
@@ -205,13 +258,12 @@ class Arena:
                 if game.choice[seat]:
                     s.choices += 1
                     if s.opponent is not None:
-                        view, mask = game.scripted_view(seat)
-                        acts[seat] = int(s.opponent.act(view, mask, s.rng))
+                        acts[seat] = self._scripted(game, e, seat)
                     elif steps == 0:
                         acts[seat] = first[seat]
                     if acts[seat]:
                         s.plays += 1
-                        if e.assignment.keep_commands:
+                        if s.opponent is None or e.assignment.keep_commands:
                             e.commands.append((e.game_step, seat, acts[seat]))
             full = list(game.full)
             game.step(acts[0], acts[1])
@@ -243,6 +295,15 @@ class Arena:
         self._episodes[b] = None
         return self._record(e, game)
 
+    def _rest(self, b: int) -> None:
+        """An evaluation has no game left for this battle: it stands still while the others finish."""
+        r = self.round
+        r.kind[2 * b : 2 * b + 2] = IDLE
+        r.final[2 * b : 2 * b + 2] = 0
+        r.reward[2 * b : 2 * b + 2] = 0.0
+        r.duration[b] = 0
+        r.end[b] = RUNNING
+
     def _stops(self, b: int, e: _Episode) -> bool:
         """Whether the battle stands at a decision somebody outside must see; writes the rows if so."""
         r, game = self.round, self.games[b]
@@ -269,7 +330,8 @@ class Arena:
             battle=a.battle, ordinal=a.ordinal, players=a.players, seed=a.seed, winner=o.winner,
             truncated=not game.ended, ticks=o.ticks, game_steps=e.game_step, crowns=o.crowns, tower_hp=o.tower_hp,
             returns=(s.ret, t.ret), discounted=(s.discounted, t.discounted), choices=(s.choices, t.choices),
-            plays=(s.plays, t.plays), leak_steps=(s.leaks, t.leaks), staggered=a.stagger > 0, commands=e.commands,
+            plays=(s.plays, t.plays), leak_steps=(s.leaks, t.leaks), staggered=a.stagger > 0,
+            commands=e.commands if a.keep_commands else [],
         )
 
 

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from royalegym.env import AGENTS, ClashParallelEnv, tower_hp_frac
 
-from ..errors import UserError
-from . import spatial_row
 from .engine import new_engine
 from .game import Game, Outcome
 from .layout import MASK
@@ -37,11 +35,7 @@ def make_env(spec: BattleSpec, **kwargs: Any) -> ClashParallelEnv:
 
 
 class EnvGame(Game):
-    """One environment as an arena's game.
-
-    The ``spatial`` observation is packed as the batched arena packs it; every key of another is stored as its space
-    declares it.
-    """
+    """One environment as an arena's game; rows are packed as the layout says (``RowLayout.pack``)."""
 
     def __init__(self, spec: BattleSpec) -> None:
         self.spec = spec
@@ -84,22 +78,14 @@ class EnvGame(Game):
 
     def encode(self, seat: int, out: np.ndarray) -> None:
         obs = self._obs[AGENTS[seat]]
-        if self.layout.decoder == spatial_row.DECODER:
-            spatial_row.pack(obs, self.layout, out)
-            return
-        views = self.layout.views(out[None])
-        for f in self.layout.fields:
-            value = np.asarray(obs[f.name])
-            if value.shape != f.shape:
-                raise UserError(
-                    f"observation key {f.name!r} has shape {value.shape} and its space declares {f.shape}"
-                )
-            views[f.name][0] = value
-        views[MASK][0] = self.layout.pack_mask(obs[MASK])
+        self.layout.pack(obs, obs[MASK], out)
 
     def scripted_view(self, seat: int) -> tuple[dict[str, Any], np.ndarray]:
         obs = self._obs[AGENTS[seat]]
         return obs, obs[MASK]
+
+    def state_hash(self) -> int:
+        return int(self.env.engine.state_hash())
 
     def outcome(self) -> Outcome:
         s = self.env.battle_state

@@ -218,6 +218,9 @@ class FastGame(Game):
             (float(left[0]), float(left[1])),
         )
 
+    def state_hash(self) -> int:
+        return int(self.battle.state_hash())
+
     @property
     def overflow(self) -> int:
         """Entities the arrays could not hold since the reset; 0 on every board seen so far."""

@@ -55,6 +55,10 @@ class Game(ABC):
     @abstractmethod
     def outcome(self) -> Outcome: ...
 
+    @abstractmethod
+    def state_hash(self) -> int:
+        """The engine's hash of the battle as it stands."""
+
     def set_gamma(self, gamma: float) -> None:
         """The learner's discount, for rewards that are potentials."""
         del gamma

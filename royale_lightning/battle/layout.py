@@ -5,22 +5,36 @@ aligned. numpy and torch read the same bytes through :meth:`RowLayout.views` and
 ``royale_lightning.rollout.minibatch.unpack``; the digest of the layout is part of every snapshot's record.
 
 Most rows hold what a network sees. A compact one holds less, in ``stored``, and names the decoder that makes
-``fields`` of it: one in numpy (``battle.decode``), one in torch (``rollout.decoders``).
+``fields`` of it: one in numpy (``battle.compact``), one in torch (``rollout.decoders``).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from ..errors import UserError
 
 #: Name of the field that every layout ends with: the legal actions, bit-packed, most significant bit first
 #: (``numpy.packbits``). Action 0, the no-op, is always legal and therefore not stored: bit k is action k + 1.
 MASK = "action_mask"
+
+
+class Loss(NamedTuple):
+    """Numbers of an observation that a row does not hold exactly: cut to what its storage holds, or rounded."""
+
+    clipped: int
+    rounded: int
+
+
+EXACT = Loss(0, 0)
 
 
 @dataclass(frozen=True)
@@ -103,6 +117,45 @@ class RowLayout:
             out[f.name] = rows[:, at : at + f.nbytes].view(f.dtype).reshape((n, *f.shape))
         out[MASK] = rows[:, self.offsets[MASK] : self.offsets[MASK] + self.mask_bytes]
         return out
+
+    def pack(self, obs: Mapping[str, Any], mask: np.ndarray, out: np.ndarray) -> Loss:
+        """Write a RoyaleGym observation and its mask as one row, the bytes the arenas write.
+
+        Args:
+            obs: one seat's observation; keys that are no field of this layout are ignored.
+            mask: legal actions, ``[n_actions]``.
+            out: uint8 ``[row_bytes]``.
+
+        Returns:
+            What the row could not hold.
+
+        Raises:
+            UserError: a field is missing or has another shape, or the mask covers another action space.
+        """
+        values = {}
+        for f in self.fields:
+            if f.name not in obs:
+                raise UserError(
+                    f"the observation has no key {f.name!r}, so it is not {self.name} (its keys: {', '.join(obs)}); "
+                    "build the environment with that observation"
+                )
+            values[f.name] = value = np.asarray(obs[f.name])
+            if value.shape != f.shape:
+                raise UserError(
+                    f"observation key {f.name!r} has shape {value.shape}, where {self.name} has {f.shape}"
+                )
+        if len(mask) != self.n_actions:
+            raise UserError(f"the mask covers {len(mask)} actions, where {self.name} was laid out for {self.n_actions}")
+        out[:] = 0
+        views = {name: v[0] for name, v in self.views(out[None]).items()}
+        views[MASK][:] = self.pack_mask(mask)
+        if self.decoder:
+            from .compact import PACKERS  # compact rows are laid out with this module
+
+            return PACKERS[self.decoder](values, views, self)
+        for name, value in values.items():
+            views[name][...] = value
+        return EXACT
 
     def pack_mask(self, mask: np.ndarray) -> np.ndarray:
         """The packed bytes of a mask over all actions (bool or int8 ``[n_actions]``)."""

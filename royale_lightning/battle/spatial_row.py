@@ -22,7 +22,7 @@ from royalegym.obs import FAIR_SPATIAL_CHANNELS, HP_SCALE, SPATIAL_CLIP, vector_
 
 from ..errors import UserError
 from .engine import shared_engine
-from .layout import MASK, Field, RowLayout
+from .layout import Field, Loss, RowLayout
 
 DECODER = "spatial/1"
 PLANES, TILES_Y, TILES_X = len(FAIR_SPATIAL_CHANNELS), 32, 18
@@ -137,20 +137,18 @@ def spatial_layout(n_actions: int) -> RowLayout:
     return RowLayout(DECODER, shown, n_actions, DECODER, packed, json.dumps(table, separators=(",", ":")))
 
 
-def pack(obs: Mapping[str, Any], layout: RowLayout, out: np.ndarray) -> None:
-    """Write RoyaleGym's observation of one seat as a row.
+def pack(obs: Mapping[str, np.ndarray], views: Mapping[str, np.ndarray], layout: RowLayout) -> Loss:
+    """Fill a row of zeros from RoyaleGym's observation of one seat.
 
     Args:
-        obs: as ``SpatialObsBuilder()`` gives it.
+        obs: ``spatial`` and ``vector`` as ``SpatialObsBuilder()`` gives them.
+        views: of the row, by stored field.
         layout: :func:`spatial_layout`.
-        out: uint8 ``[row_bytes]``.
     """
     p = plan_of(layout)
-    out[:] = 0
-    views = {k: v[0] for k, v in layout.views(out[None]).items()}
-    planes, vector = np.asarray(obs["spatial"]), np.asarray(obs["vector"])
+    vector = obs["vector"]
+    flat = obs["spatial"].reshape(PLANES, TILES)
     dense = np.zeros((PLANES, TILES), dtype=np.float32)
-    flat = planes.reshape(PLANES, TILES)
     dense[list(COUNT_PLANES)] = flat[list(COUNT_PLANES)]
     hp = np.zeros((PLANES, TILES), dtype=np.int64)
     # float32(hp / 1000) * 1000 is within half of hp up to the clip.
@@ -164,7 +162,7 @@ def pack(obs: Mapping[str, Any], layout: RowLayout, out: np.ndarray) -> None:
         views["multi_hot"][i] = np.packbits(vector[at : at + p.cards] > 0)
     views["zone"][:] = np.packbits(flat[ZONE_PLANE] > 0)
     views["left_out"][0] = min(255, left_out)
-    views[MASK][:] = layout.pack_mask(obs[MASK])
+    return Loss(left_out, 0)
 
 
 def _list(values: np.ndarray, cell: np.ndarray, kept: np.ndarray) -> int:

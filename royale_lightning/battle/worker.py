@@ -7,6 +7,7 @@ Started as ``python -m royale_lightning.battle.worker``; it never imports torch 
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import sys
 import traceback
@@ -17,7 +18,7 @@ import msgspec
 
 from ..errors import UserError
 from .arena import ArenaSettings, build_arena
-from .round import Assignment, EpisodeRecord, Round
+from .round import Assignment, EpisodeRecord, Round, SavedBattle
 from .spec import BattleSpec
 
 _LENGTH = struct.Struct("<I")
@@ -51,9 +52,18 @@ class Observe(msgspec.Struct, tag="observe"):
     slots: list[int]
 
 
+class Save(msgspec.Struct, tag="save"):
+    """Asks for the battles in flight."""
+
+
+class Restore(msgspec.Struct, tag="restore"):
+    saved: list[SavedBattle]
+
+
 class Done(msgspec.Struct, tag="done"):
     episodes: list[EpisodeRecord] = []
     refused: int = 0
+    saved: list[SavedBattle] = []
 
 
 class Failed(msgspec.Struct, tag="failed"):
@@ -63,7 +73,7 @@ class Failed(msgspec.Struct, tag="failed"):
     user: bool
 
 
-Command = Start | Gamma | Advance | Observe
+Command = Start | Gamma | Advance | Observe | Save | Restore
 Reply = Done | Failed
 
 
@@ -108,13 +118,18 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
         )
         send(sink, Done())
         while (message := receive(source, Command)) is not None:
+            saved = []
             if isinstance(message, Gamma):
                 arena.set_gamma(message.gamma)
             elif isinstance(message, Observe):
                 arena.observe(message.slots)
+            elif isinstance(message, Save):
+                saved = arena.save()
+            elif isinstance(message, Restore):
+                arena.restore(message.saved)
             else:
                 arena.advance(message.assignments)
-            send(sink, Done(arena.round.episodes, arena.refused))
+            send(sink, Done(arena.round.episodes, arena.refused, saved))
         arena.close()
         del arena, whole
     except Exception as exc:
@@ -123,6 +138,8 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
 
 
 def main() -> None:
+    # Ctrl-C in a terminal reaches every process of the group; the trainer decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Whatever user code prints must not land between frames.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..battle.arena import LEARNER
 from ..battle.opponents import is_scripted
-from ..battle.round import CHOICE, IDLE, RUNNING, Assignment, EpisodeRecord
+from ..battle.round import CHOICE, IDLE, RUNNING, Assignment, EpisodeRecord, SavedBattle
 from ..battle.spec import BattleSpec
 from ..battle.streams import generator, stream_seed, uniforms
 from ..errors import UserError
@@ -272,11 +274,27 @@ class Collector:
         return out
 
     # ---- state -----------------------------------------------------------------------------------------------
-    def state_dict(self) -> dict[str, list[int]]:
-        return {"ordinals": self.ordinals.tolist()}
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists; between two rollouts."""
+        return {
+            "ordinals": self.ordinals.tolist(),
+            "ended": self.ended.tolist(),
+            "battles": [asdict(s) for s in self.source.save()],
+        }
 
-    def load_state_dict(self, state: Mapping[str, Iterable[int]]) -> None:
-        """Battles in flight begin their next episode; what they had played so far is not continued."""
-        self.ordinals[:] = list(state["ordinals"])
-        self.ended[:] = True
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue the battles in flight where they stood, before the first rollout.
 
+        Raises:
+            UserError: the state is of another number of battles, or a battle does not replay to its saved state.
+        """
+        if len(state["ordinals"]) != len(self.ordinals):
+            raise UserError(
+                f"the checkpoint has {len(state['ordinals'])} battles in flight and rollout.battles is "
+                f"{len(self.ordinals)}; resume with the same number"
+            )
+        self.ordinals[:] = state["ordinals"]
+        self.ended[:] = state["ended"]
+        for b in np.flatnonzero(self.ordinals >= 0):
+            self.players[b] = self.matchmaker.players(self.first + int(b), int(self.ordinals[b]))
+        self.source.restore([msgspec.convert(s, SavedBattle) for s in state["battles"]])

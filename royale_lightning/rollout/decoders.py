@@ -1,4 +1,4 @@
-"""Compact rows to the tensors a network reads, on the device: the torch half of ``battle.decode``.
+"""Compact rows to the tensors a network reads, on the device: the torch half of ``battle.compact``.
 
 Decoding scatters and copies, it computes nothing but two table look-ups, so every value has the bits that the numpy
 half and RoyaleGym give it on any device. (A division by a constant is not safe: a GPU may multiply by its reciprocal.)

@@ -12,9 +12,9 @@ from multiprocessing import shared_memory
 import numpy as np
 
 from ..battle.arena import ArenaSettings
-from ..battle.round import Assignment, Round
+from ..battle.round import Assignment, Round, SavedBattle
 from ..battle.spec import BattleSpec
-from ..battle.worker import Advance, Command, Done, Failed, Gamma, Observe, Reply, Start, receive, send
+from ..battle.worker import Advance, Command, Done, Failed, Gamma, Observe, Reply, Restore, Save, Start, receive, send
 from ..errors import UserError
 from .sources import RolloutSource
 
@@ -102,6 +102,14 @@ class ProcessSource(RolloutSource):
     def observe(self, slots: np.ndarray) -> None:
         self._all([
             Observe([int(s) - 2 * lo for s in slots if 2 * lo <= s < 2 * hi]) for lo, hi in self._ranges
+        ])
+
+    def save(self) -> list[SavedBattle]:
+        return [s for done in self._all([Save()] * len(self._workers)) for s in done.saved]
+
+    def restore(self, saved: Sequence[SavedBattle]) -> None:
+        self._all([
+            Restore([s for s in saved if lo <= s.assignment.battle - self._first < hi]) for lo, hi in self._ranges
         ])
 
     def refused(self) -> int:

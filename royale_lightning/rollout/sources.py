@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..battle.arena import Arena, ArenaSettings, build_arena, default_threads
-from ..battle.round import Assignment, Round
+from ..battle.round import Assignment, Round, SavedBattle
 from ..battle.spec import BattleSpec
 
 
@@ -34,6 +34,14 @@ class RolloutSource(ABC):
         """Write running battles' slots as they stand, also where they are forced, into ``round.rows``."""
 
     @abstractmethod
+    def save(self) -> list[SavedBattle]:
+        """The battles in flight, between two rounds."""
+
+    @abstractmethod
+    def restore(self, saved: Sequence[SavedBattle]) -> None:
+        """Bring saved battles back to where they stood, rows included; before the first round."""
+
+    @abstractmethod
     def refused(self) -> int:
         """Actions the engine refused so far. The mask promises 0."""
 
@@ -57,6 +65,12 @@ class InlineSource(RolloutSource):
 
     def observe(self, slots: np.ndarray) -> None:
         self.arena.observe(slots)
+
+    def save(self) -> list[SavedBattle]:
+        return self.arena.save()
+
+    def restore(self, saved: Sequence[SavedBattle]) -> None:
+        self.arena.restore(saved)
 
     def refused(self) -> int:
         return self.arena.refused

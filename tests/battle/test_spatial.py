@@ -14,7 +14,7 @@ from royalegym.protocol import BattleState, CardInfo, EntityKind, MatchSetup, Pl
 from royalegym.rust_engine import RustEngine
 from royalegym.state_mutator import DefaultStateMutator, random_deck
 
-from royale_lightning.battle.decode import decode
+from royale_lightning.battle.compact import decode
 from royale_lightning.battle.env_arena import EnvGame
 from royale_lightning.battle.fast_game import FastGame
 from royale_lightning.battle.layout import MASK
@@ -187,12 +187,10 @@ def test_cells_beyond_the_row_are_counted(engine: RustEngine) -> None:
     spatial = np.zeros((20, 32, 18), dtype=np.float32)
     spatial[:4] = rng.integers(0, 3, (4, 32, 18))
     spatial[HP_PLANES[0]] = np.float32(1.234)
-    obs = {"spatial": spatial, "vector": np.zeros(1783, dtype=np.float32), MASK: np.ones(2305, dtype=np.int8)}
     row = np.zeros(layout.row_bytes, dtype=np.uint8)
-    from royale_lightning.battle.spatial_row import pack
-
-    pack(obs, layout, row)
+    loss = layout.pack({"spatial": spatial, "vector": np.zeros(1783, dtype=np.float32)}, np.ones(2305), row)
     want = int((spatial[:4] > 0).sum()) - MAX_CELLS + 576 - MAX_HP_CELLS
+    assert loss == (want, 0)
     assert layout.views(row[None])["left_out"][0, 0] == min(255, want)
     got = decode(row[None], layout)["spatial"][0]
     kept = np.flatnonzero(got[:4])

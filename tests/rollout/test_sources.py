@@ -102,3 +102,31 @@ def test_a_class_of_the_main_script_cannot_go_to_a_process() -> None:
 def test_an_error_in_a_worker_arrives(settings: dict[str, Any], kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         ProcessSource(BattleSpec(**settings), 0, 2, ArenaSettings(), 1)
+
+
+@pytest.mark.parametrize("arena", ["auto", "env"])
+def test_saved_battles_go_on_byte_for_byte(network: ActorCritic, arena: str) -> None:
+    spec = BattleSpec(deck="random", arena=arena, reward="potential")
+
+    def make(source: RolloutSource) -> Collector:
+        return Collector(
+            source, spec, MixMatchmaker(1, 4, 0.5, 0.5, ["random", "patient"]), seed=1, first=0, rows=80,
+            max_rounds=2000, stagger=True, count_forced=False, device=torch.device("cpu"),
+        )
+
+    straight = make(InlineSource(spec, 0, 4, ArenaSettings(1, 0.05, 1)))
+    straight.collect(network, gamma=0.998)
+    state = straight.state_dict()
+    reference = straight.collect(network, gamma=0.998)
+    sources: list[RolloutSource] = [InlineSource(spec, 0, 4, ArenaSettings(1, 0.05, 1))]
+    if arena == "auto":
+        sources.append(ProcessSource(spec, 0, 4, ArenaSettings(1, 0.05, 1), 2))
+    for source in sources:
+        resumed = make(source)
+        resumed.load_state_dict(state)
+        assert same([reference], [resumed.collect(network, gamma=0.998)])
+        source.close()
+    state["battles"][0]["state_hash"] ^= 1
+    other = make(InlineSource(spec, 0, 4, ArenaSettings(1, 0.05, 1)))
+    with pytest.raises(UserError, match="does not replay"):
+        other.load_state_dict(state)

@@ -1,15 +1,22 @@
-"""Rows back to the arrays of an observation, in numpy: for tests, bots and tools. Networks use ``rollout.decoders``."""
+"""Compact rows in numpy, by decoder name: written from an observation, and read back.
+
+Reading is for tests, bots and tools; networks decode on the device (``rollout.decoders``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from . import spatial_row
-from .layout import MASK, RowLayout
+from .layout import MASK, Loss, RowLayout
 
-#: Decoder name -> fields ``[n, ...]`` of rows uint8 ``[n, row_bytes]``, the mask left out.
+#: Fill the views of a row of zeros from an observation's fields; the mask is written already.
+PACKERS: dict[str, Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray], RowLayout], Loss]] = {
+    spatial_row.DECODER: spatial_row.pack,
+}
+#: Fields ``[n, ...]`` of rows uint8 ``[n, row_bytes]``, the mask left out.
 DECODERS: dict[str, Callable[[np.ndarray, RowLayout], dict[str, np.ndarray]]] = {
     spatial_row.DECODER: spatial_row.decode,
 }
