@@ -35,7 +35,7 @@ def make_env(spec: BattleSpec, **kwargs: Any) -> ClashParallelEnv:
 
 
 class EnvGame(Game):
-    """One environment as an arena's game; every observation key is stored as the space declares it."""
+    """One environment as an arena's game; rows are packed as the layout says (``RowLayout.pack``)."""
 
     def __init__(self, spec: BattleSpec) -> None:
         self.spec = spec

@@ -7,17 +7,19 @@ from typing import Any
 import numpy as np
 from gymnasium.utils import seeding
 from numba import njit
-from royalegym.protocol import ElixirLaw, MatchSetup
+from royalegym.protocol import MatchSetup
 
 from ..errors import UserError
+from .encoders import make_encoder
 from .engine import decode_state, new_battle, reset_battle, shared_engine
-from .entities import HEIGHT, WIDTH, encode, write_mask
+from .entities import HEIGHT, WIDTH
 from .game import Game, Outcome
-from .legality import GridCache, bodies_hash, find, seat_slots
-from .memory import MEMORY, law_vector, observe, price_table, seed_memory
+from .legality import bodies_hash, find, seat_slots
+from .memory import MEMORY, observe, seed_memory
 from .rewards import linear_terms, pay, start_of
 from .round import Assignment
 from .spec import BattleSpec
+from .tables import C_LAW, C_PRICE, Tables
 from .wire import (
     G_OVER,
     G_OVERFLOW,
@@ -39,8 +41,6 @@ _INTS = _B_FOUND + 8
 #: float64 workspace: state before the step, rewards, coefficients.
 _F_BEFORE, _F_REWARD, _F_COEF = 0, 4, 6
 _FLOATS = 14
-#: Constants in front of the law, prices and classes: lockout, frozen tiebreak, cards, full bar in milli.
-_C_LAW, _C_PRICE = 4, 12
 BLUE_CHOICE, RED_CHOICE, UNKNOWN_BLUE, UNKNOWN_RED, OVER, BLUE_FULL, RED_FULL = 1, 2, 4, 8, 16, 32, 64
 
 
@@ -49,7 +49,7 @@ def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, gri
     """Which seats have a choice, from the grids; unknown grids are named."""
     n = const[2]
     keys = ints[_B_KEYS : _B_KEYS + 8].view(np.uint64)
-    classes = const[_C_PRICE + n :].reshape((n, 2))
+    classes = const[C_PRICE + n :].reshape((n, 2))
     flags = 0
     bodies = np.uint64(0)
     for team in range(2):
@@ -69,13 +69,13 @@ def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, gri
 
 
 @njit(cache=True)
-def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, table_keys: Any, table_grid: Any,
-           grids_any: Any, watched: int) -> int:
+def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, watched: int, table_keys: Any, table_grid: Any,
+           grids_any: Any) -> int:
     """Everything a game step needs once the engine has moved: state, memories, rewards, choices."""
     read_state(js, row)
     G, P = g_of(row), p_of(row)
-    law = const[_C_LAW : _C_LAW + 8]
-    price = const[_C_PRICE : _C_PRICE + const[2]]
+    law = const[C_LAW : C_LAW + 8]
+    price = const[C_PRICE : C_PRICE + const[2]]
     for team in range(2):
         if (watched >> team) & 1:
             observe(ints[team * MEMORY : (team + 1) * MEMORY], team, G, P, law, price)
@@ -89,37 +89,18 @@ def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, table_keys: An
 @njit(cache=True)
 def _begin(js: Any, row: Any, ints: Any, const: Any) -> None:
     read_state(js, row)
-    law = const[_C_LAW : _C_LAW + 8]
+    law = const[C_LAW : C_LAW + 8]
     for team in range(2):
         seed_memory(ints[team * MEMORY : (team + 1) * MEMORY], team, g_of(row), p_of(row), law)
 
 
-@njit(cache=True)
-def _write(out: Any, team: int, row: Any, ints: Any, const: Any, grids: Any) -> None:
-    encode(out, team, row, ints[team * MEMORY : (team + 1) * MEMORY], const[_C_LAW], const[2])
-    write_mask(out, ints[_B_FOUND + 4 * team : _B_FOUND + 4 * team + 4], grids)
-
-
-class Tables:
-    """What all fast games of a process share: placement grids and the constants of card table and rules."""
-
-    def __init__(self) -> None:
-        engine = shared_engine()
-        self.cache = GridCache(engine)
-        cards = list(engine.cards())
-        law = ElixirLaw.load(engine.calibration)
-        head = [self.cache.lockout, int(self.cache.frozen), len(cards), 1000 * engine.calibration.int("match.MAX_MANA")]
-        self.const = np.concatenate([
-            np.array(head, dtype=np.int64), law_vector(law), price_table(cards), self.cache.card_class.reshape(-1),
-        ])
-
-
 class FastGame(Game):
-    """A battle of the batched arena: the ``entities`` observation, linear rewards, the default action space."""
+    """A battle of the batched arena: a compiled row encoder, linear rewards, the default action space."""
 
     def __init__(self, spec: BattleSpec, tables: Tables) -> None:
         self.spec = spec
         self.tables = tables
+        self.encoder = make_encoder(spec, tables)
         self.cards = shared_engine().cards()
         self.battle = new_battle()
         self.start = spec.make_start()
@@ -151,6 +132,11 @@ class FastGame(Game):
             raise UserError(
                 "battle.start gave a Snapshot, which the batched arena does not load; set battle.arena to env"
             )
+        if setup.forms is not None and any(any(f) for f in setup.forms):
+            raise UserError(
+                "battle.start gave decks with evolved or hero forms, which the batched arena does not play; set "
+                "battle.arena to env"
+            )
         reset_battle(self.battle, engine_seed, setup)
         self._watched = int(watched[0]) | int(watched[1]) << 1
         self.row[:] = 0
@@ -159,8 +145,7 @@ class FastGame(Game):
         self.start_tick = int(g_of(self.row)[G_TICK])
         self.ended = self.truncated = False
         self.refused = 0
-        c = self.tables.cache
-        self._settle(_look(self.row, self.ints, self.tables.const, c.table_keys, c.table_grid, c.grids_any))
+        self._settle(_look(self.row, self.ints, self.tables.const, *self.tables.cache.table))
 
     def _json(self) -> np.ndarray:
         return np.frombuffer(self.battle.state_json(), np.uint8)
@@ -174,7 +159,7 @@ class FastGame(Game):
                 if flags & (UNKNOWN_BLUE << team):
                     keys = self.ints[_B_KEYS + 4 * team : _B_KEYS + 4 * team + 4].view(np.uint64)
                     c.learn(self.battle, state, team, keys)
-            flags = _look(self.row, self.ints, self.tables.const, c.table_keys, c.table_grid, c.grids_any)
+            flags = _look(self.row, self.ints, self.tables.const, *c.table)
         self.choice[0] = flags & BLUE_CHOICE != 0
         self.choice[1] = flags & RED_CHOICE != 0
 
@@ -191,9 +176,8 @@ class FastGame(Game):
         for result in self.battle.step(commands, self.ticks_a_step):
             if result[1]:
                 self.refused += 1
-        c = self.tables.cache
-        flags = _after(self._json(), self.row, self.ints, self.floats, self.tables.const, c.table_keys, c.table_grid,
-                       c.grids_any, self._watched)
+        flags = _after(self._json(), self.row, self.ints, self.floats, self.tables.const, self._watched,
+                       *self.tables.cache.table)
         self.reward[0], self.reward[1] = self.floats[_F_REWARD : _F_REWARD + 2].tolist()
         self.full[0] = flags & BLUE_FULL != 0
         self.full[1] = flags & RED_FULL != 0
@@ -209,7 +193,9 @@ class FastGame(Game):
             self.truncated = True
 
     def encode(self, seat: int, out: np.ndarray) -> None:
-        _write(out, seat, self.row, self.ints, self.tables.const, self.tables.cache.grids)
+        memory = self.ints[seat * MEMORY : (seat + 1) * MEMORY]
+        found = self.ints[_B_FOUND + 4 * seat : _B_FOUND + 4 * seat + 4]
+        self.encoder.write(out, seat, self.row, memory, found, self.battle)
 
     def scripted_view(self, seat: int) -> tuple[dict[str, Any], np.ndarray]:
         found = self.ints[_B_FOUND + 4 * seat : _B_FOUND + 4 * seat + 4]

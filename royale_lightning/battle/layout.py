@@ -1,8 +1,11 @@
 """How one observation is laid out as bytes: the row that crosses processes and lies in the buffer.
 
-A row is a C struct without padding: fields one behind another, 16-bit fields first so that every field is
+A row is a C struct without padding: fields one behind another, the widest dtype first so that every field is
 aligned. numpy and torch read the same bytes through :meth:`RowLayout.views` and
-``royale_lightning.rollout.buffer.unpack``; the digest of the layout is part of every snapshot's record.
+``royale_lightning.rollout.minibatch.unpack``; the digest of the layout is part of every snapshot's record.
+
+Most rows hold what a network sees. A compact one holds less, in ``stored``, and names the decoder that makes
+``fields`` of it: one in numpy (``battle.compact``), one in torch (``rollout.decoders``).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +25,16 @@ from ..errors import UserError
 #: Name of the field that every layout ends with: the legal actions, bit-packed, most significant bit first
 #: (``numpy.packbits``). Action 0, the no-op, is always legal and therefore not stored: bit k is action k + 1.
 MASK = "action_mask"
+
+
+class Loss(NamedTuple):
+    """Numbers of an observation that a row does not hold exactly: cut to what its storage holds, or rounded."""
+
+    clipped: int
+    rounded: int
+
+
+EXACT = Loss(0, 0)
 
 
 @dataclass(frozen=True)
@@ -45,17 +58,28 @@ class Field:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """The fields of one row, in byte order, and how many actions its packed mask covers.
+    """What a network sees of one row, how the row holds it, and how many actions its packed mask covers.
 
     Args:
-        name: what made the row (``entities``, ``spatial``, or a class path); part of the digest.
-        fields: every field but the mask, widest dtype first.
+        name: what made the row (``entities/1``, ``spatial/1``, or a class path); part of the digest.
+        fields: every field a network sees but the mask; without a decoder also the row's own, widest dtype first.
         n_actions: actions of the action space, the no-op included.
+        decoder: name of what makes ``fields`` of the stored bytes; empty where they are stored as they are.
+        packed: the row's own fields where a decoder makes the others of them, widest dtype first.
+        table: constants the decoder needs, as JSON; part of the digest, so a row is never read by another table.
     """
 
     name: str
     fields: tuple[Field, ...]
     n_actions: int
+    decoder: str = ""
+    packed: tuple[Field, ...] = ()
+    table: str = ""
+
+    @property
+    def stored(self) -> tuple[Field, ...]:
+        """The row's own fields, in byte order."""
+        return self.packed if self.decoder else self.fields
 
     @cached_property
     def mask_bytes(self) -> int:
@@ -64,7 +88,7 @@ class RowLayout:
     @cached_property
     def offsets(self) -> dict[str, int]:
         at, out = 0, {}
-        for f in self.fields:
+        for f in self.stored:
             out[f.name] = at
             at += f.nbytes
         out[MASK] = at
@@ -78,23 +102,23 @@ class RowLayout:
     @cached_property
     def digest(self) -> str:
         """16 hex digits over everything that decides how the bytes are read."""
-        text = json.dumps(
-            [self.name, [(f.name, f.dtype, f.shape) for f in self.fields], self.n_actions],
-            separators=(",", ":"),
-        )
+        parts = [self.name, [(f.name, f.dtype, f.shape) for f in self.fields], self.n_actions]
+        if self.decoder:
+            parts += [self.decoder, [(f.name, f.dtype, f.shape) for f in self.packed], self.table]
+        text = json.dumps(parts, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def views(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Views of ``rows`` (uint8 ``[n, row_bytes]``), one per field, the mask still packed."""
+        """Views of ``rows`` (uint8 ``[n, row_bytes]``), one per stored field, the mask still packed."""
         n = rows.shape[0]
         out = {}
-        for f in self.fields:
+        for f in self.stored:
             at = self.offsets[f.name]
             out[f.name] = rows[:, at : at + f.nbytes].view(f.dtype).reshape((n, *f.shape))
         out[MASK] = rows[:, self.offsets[MASK] : self.offsets[MASK] + self.mask_bytes]
         return out
 
-    def pack(self, obs: Mapping[str, Any], mask: np.ndarray, out: np.ndarray) -> None:
+    def pack(self, obs: Mapping[str, Any], mask: np.ndarray, out: np.ndarray) -> Loss:
         """Write a RoyaleGym observation and its mask as one row, the bytes the arenas write.
 
         Args:
@@ -102,25 +126,36 @@ class RowLayout:
             mask: legal actions, ``[n_actions]``.
             out: uint8 ``[row_bytes]``.
 
+        Returns:
+            What the row could not hold.
+
         Raises:
             UserError: a field is missing or has another shape, or the mask covers another action space.
         """
-        views = self.views(out[None])
+        values = {}
         for f in self.fields:
             if f.name not in obs:
                 raise UserError(
                     f"the observation has no key {f.name!r}, so it is not {self.name} (its keys: {', '.join(obs)}); "
                     "build the environment with that observation"
                 )
-            value = np.asarray(obs[f.name])
+            values[f.name] = value = np.asarray(obs[f.name])
             if value.shape != f.shape:
                 raise UserError(
                     f"observation key {f.name!r} has shape {value.shape}, where {self.name} has {f.shape}"
                 )
-            views[f.name][0] = value
         if len(mask) != self.n_actions:
             raise UserError(f"the mask covers {len(mask)} actions, where {self.name} was laid out for {self.n_actions}")
-        views[MASK][0] = self.pack_mask(mask)
+        out[:] = 0
+        views = {name: v[0] for name, v in self.views(out[None]).items()}
+        views[MASK][:] = self.pack_mask(mask)
+        if self.decoder:
+            from .compact import PACKERS  # compact rows are laid out with this module
+
+            return PACKERS[self.decoder](values, views, self)
+        for name, value in values.items():
+            views[name][...] = value
+        return EXACT
 
     def pack_mask(self, mask: np.ndarray) -> np.ndarray:
         """The packed bytes of a mask over all actions (bool or int8 ``[n_actions]``)."""

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 from royalegym.action import TileActionParser
-from royalegym.protocol import BattleState, CardInfo, Placement
+from royalegym.protocol import BattleState, CardInfo, Placement, card_is_spell
 from royalegym.rust_engine import RustEngine
 
+from .engine import engine_on
 from .wire import (
     E_BOX0,
     E_HP,
@@ -156,64 +157,104 @@ def find(keys: Any, table_keys: Any, table_grid: Any, grids_any: Any, found: Any
     return playable if playable >= 0 else -1
 
 
-class GridCache:
-    """Placement grids of the process, shared by all its battles and threads."""
+@njit(cache=True)
+def zone_key(row: Any, viewer: int, zone_class: int) -> Any:
+    """The hash key of where a viewer's opponent could put a troop."""
+    h = np.uint64(zone_class * 2 + viewer + 1) * np.uint64(0x9E3779B97F4A7C15) ^ bodies_hash(row)
+    h = _mix(h)
+    return h if h != 0 else np.uint64(1)
 
-    def __init__(self, engine: RustEngine) -> None:
-        self.engine = engine
+
+@njit(cache=True)
+def find_one(key: Any, table_keys: Any, table_grid: Any) -> int:
+    """Grid index of one key, -1 where it is unknown."""
+    cap = np.uint64(table_keys.shape[0] - 1)
+    at = key & cap
+    while table_keys[at] != 0 and table_keys[at] != key:
+        at = (at + np.uint64(1)) & cap
+    return table_grid[at] if table_keys[at] == key else -1
+
+
+class GridCache:
+    """Placement grids of the process, shared by all its battles and threads.
+
+    Attributes:
+        table: ``(keys uint64 [cap], grid index int32 [cap], any int8 [cap / 2])`` of the hash table, one tuple so
+            that a thread never reads the keys of one size with the indices of another.
+        grids: uint8 ``[cap / 2, GRID_BYTES]``. An index, once handed out, stays good: the table grows, grids do not
+            move.
+    """
+
+    def __init__(self, engine: RustEngine, capacity: int = 1 << 14) -> None:
         self.parser = TileActionParser()
         self.parser.bind(engine)
         rules = self.parser.oracle.rules
         self.lockout = int(rules.deploy_lockout_ticks)
         self.frozen = rules.overtime_tiebreak == "client_hp_drain"
-        self.card_class = card_classes(list(engine.cards()))
+        cards = list(engine.cards())
+        self.card_class = card_classes(cards)
+        #: The class of no card: where the opponent could put a troop, before any tap is moved.
+        self.zone_class = int(self.card_class[:, C_CLASS].max()) + 1
+        # RoyaleGym's own choice (``ObsBuilder.bind``): the first troop that is no spell.
+        self._troop = next(c for c in cards if c.placement == Placement.TROOP and not card_is_spell(c))
         self.lock = threading.Lock()
-        self.hits = 0
         self.misses = 0
-        self._new(1 << 14)
+        self.used = 0
+        self.grids: np.ndarray
+        self.table: tuple[np.ndarray, np.ndarray, np.ndarray]
+        self._new(capacity)
 
     def _new(self, capacity: int) -> None:
-        self.table_keys = np.zeros(capacity, dtype=np.uint64)
-        self.table_grid = np.zeros(capacity, dtype=np.int32)
-        self.grids = np.zeros((capacity // 2, GRID_BYTES), dtype=np.uint8)
-        self.grids_any = np.zeros(capacity // 2, dtype=np.uint8)
-        self.used = 0
+        """A table of ``capacity`` (a power of two) with the grids known so far."""
+        half = capacity // 2
+        keys, index = np.zeros(capacity, dtype=np.uint64), np.zeros(capacity, dtype=np.int32)
+        grids, any_ = np.zeros((half, GRID_BYTES), dtype=np.uint8), np.zeros(half, dtype=np.uint8)
+        if self.used:
+            old_keys, old_index, old_any = self.table
+            grids[: self.used], any_[: self.used] = self.grids[: self.used], old_any[: self.used]
+            full = old_keys != 0
+            for key, i in zip(old_keys[full].tolist(), old_index[full].tolist(), strict=True):
+                at = _place(keys, key)
+                keys[at], index[at] = key, i
+        self.grids = grids
+        self.table = (keys, index, any_)
 
     def _insert(self, key: int, packed: np.ndarray) -> None:
         if self.used == len(self.grids):
-            keys, grids = self.table_keys, self.table_grid
-            old, any_ = self.grids, self.grids_any
-            self._new(2 * len(keys))
-            for k, g in zip(keys[keys != 0].tolist(), grids[keys != 0].tolist(), strict=True):
-                self._put(k, old[g], any_[g])
-        self._put(key, packed, packed.any())
-
-    def _put(self, key: int, packed: np.ndarray, any_: Any) -> None:
-        cap = len(self.table_keys) - 1
-        at = key & cap
-        while self.table_keys[at] != 0 and self.table_keys[at] != key:
-            at = (at + 1) & cap
-        if self.table_keys[at] == key:
+            self._new(2 * len(self.table[0]))
+        keys, index, any_ = self.table
+        at = _place(keys, key)
+        if keys[at] == key:
             return
         self.grids[self.used] = packed
-        self.grids_any[self.used] = bool(any_)
-        self.table_grid[at] = self.used
-        self.table_keys[at] = key
+        any_[self.used] = packed.any()
+        index[at] = self.used
+        keys[at] = key
         self.used += 1
+
+    def learn_zone(self, state: BattleState, viewer: int, key: int) -> None:
+        """Remember where the viewer's opponent could put a troop, in the viewer's frame."""
+        with self.lock:
+            self.misses += 1
+            grid = self.parser.oracle.point_grid(state, 1 - viewer, self._troop, 1)
+            self._insert(key, np.packbits(grid[::-1, ::-1] if viewer else grid))
 
     def learn(self, battle: Any, state: BattleState, team: int, keys: np.ndarray) -> None:
         """Ask RoyaleGym's parser for a seat's grids against the live engine, and remember them."""
-        with self.lock:
+        # The shared engine's own lock too: another thread's reset or decode would swap its battle in under the queries.
+        with self.lock, engine_on(battle):
             self.misses += 1
-            kept = self.engine._battle
-            self.engine._battle = battle
-            try:
-                mask = self.parser.action_mask(state, team)
-            finally:
-                self.engine._battle = kept
+            mask = self.parser.action_mask(state, team)
             packed = np.packbits(mask[1:].reshape(4, -1).astype(bool), axis=1)
             for k in range(4):
                 if keys[k]:
                     self._insert(int(keys[k]), packed[k])
 
 
+def _place(keys: np.ndarray, key: int) -> int:
+    """Where an open-addressing table holds ``key``, or would."""
+    cap = len(keys) - 1
+    at = key & cap
+    while keys[at] != 0 and keys[at] != key:
+        at = (at + 1) & cap
+    return at

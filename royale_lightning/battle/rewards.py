@@ -22,7 +22,9 @@ from .wire import G_OVER, G_WINNER, P_CROWNS, P_TOWER_HP, P_TOWER_MAX
 def tower_fractions(state: BattleState, team: int) -> float:
     """Sum of the three towers' hp fractions, 0 to 3."""
     p = state.players[team]
-    return sum(p.tower_hp[s] / max(1, p.tower_max_hp[s]) for s in TowerSlot)
+    king, left, right = (p.tower_hp[s] / max(1, p.tower_max_hp[s]) for s in TowerSlot)
+    # Not sum(): from Python 3.12 on it compensates for rounding, and the compiled arena adds plainly.
+    return king + left + right
 
 
 class TowerResult(RewardFunction):
@@ -157,5 +159,6 @@ def start_of(P: np.ndarray, coef: np.ndarray, before: np.ndarray) -> None:
     for team in (0, 1):
         hp = P[team, P_TOWER_HP : P_TOWER_HP + 3]
         top = np.maximum(1, P[team, P_TOWER_MAX : P_TOWER_MAX + 3])
-        before[team] = float(sum(w[k] * hp[k] / top[k] for k in range(3)))
+        king, left, right = (w * hp / top).tolist()
+        before[team] = king + left + right
         before[2 + team] = P[team, P_CROWNS]

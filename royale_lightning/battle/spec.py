@@ -30,6 +30,11 @@ OBSERVATIONS = {
     "entities": "royale_lightning.battle.entities.EntitiesObsBuilder",
     "spatial": "royalegym.SpatialObsBuilder",
 }
+#: Observations with a compiled row encoder, by the class that RoyaleGym's environment builds them with.
+COMPILED = {
+    "royale_lightning.battle.entities.EntitiesObsBuilder": "entities",
+    "royalegym.obs.SpatialObsBuilder": "spatial",
+}
 #: Keys of an observation that repeat the mask; a row stores the mask once, packed.
 MASK_KEYS = (MASK, "mask_planes", "ability_ready")
 DECK_SIZE = 8
@@ -44,7 +49,8 @@ class BattleSpec:
             and battle), eight card names, or a pair of such lists (blue's and red's).
         reward: ``tower_result`` (the default: tower damage and the result), ``potential``, ``royalegym``, or a
             ``RewardFunction`` of your own.
-        observation: ``entities`` (tokens, 1.3 KB a row), ``spatial`` (RoyaleGym's planes), or an ``ObsBuilder``.
+        observation: ``entities`` (tokens, 1.3 KB a row), ``spatial`` (RoyaleGym's planes and vector, 1.4 KB), or
+            an ``ObsBuilder`` of your own.
         start: a ``StateMutator``; unset, a normal battle from tick 0 with ``deck``.
         decision_ms: battle time between decisions; 500 ms is RoyaleGym's and our measured default.
         max_ticks: cut an episode after this many ticks (a truncation); unset, battles are played out.
@@ -52,7 +58,8 @@ class BattleSpec:
         actions: a RoyaleGym ``ActionParser``; unset, the 2,305 actions of ``TileActionParser``.
         command_delay_ticks: ticks between a tap and its play; the live game's client shows 21 to 22.
         arena: ``auto`` takes the batched arena where it plays exactly these settings and RoyaleGym's environment
-            elsewhere; ``env`` insists on the latter.
+            elsewhere (other observations, action spaces, done conditions and rewards, a command delay, evolved or hero
+            forms); ``env`` insists on the latter.
     """
 
     deck: str | list[str] | list[list[str]] = "starter"
@@ -179,18 +186,26 @@ class BattleSpec:
                 f"({_culprit(exc, self)})"
             ) from exc
 
+    @cached_property
+    def shipped_observation(self) -> str:
+        """``entities`` or ``spatial`` where the observation is exactly that one, by whatever name; else empty."""
+        part = self.part("observation")
+        if part is None or part.init_args:
+            return ""
+        cls = part.resolve("battle.observation")
+        return COMPILED.get(f"{cls.__module__}.{cls.__qualname__}", "")
+
     @property
     def batched(self) -> bool:
         """Whether the batched arena plays exactly these settings."""
-        observation = self.part("observation")
         return (
             self.arena == "auto"
-            and observation is not None
-            and observation.class_path == OBSERVATIONS["entities"]
+            and bool(self.shipped_observation)
             and self.termination is None
             and self.truncation is None
             and self.actions is None
             and self.command_delay_ticks == 0
+            and not (self.start is not None and _has_forms(self.make_start().config()))
             and linear_terms(self.make_reward()) is not None
         )
 
@@ -213,8 +228,12 @@ class BattleSpec:
         """How this observation is stored."""
         part = self.part("observation")
         assert part is not None
-        if part.class_path == OBSERVATIONS["entities"]:
+        if self.shipped_observation == "entities":
             return ENTITIES
+        if self.shipped_observation == "spatial":
+            from .spatial_row import spatial_layout
+
+            return spatial_layout(self.action_layout.n_actions)
         parser = self.make_actions()
         builder = self.make_observation()
         engine = shared_engine()
@@ -249,6 +268,13 @@ def _check_deck(deck: Sequence[str]) -> None:
     twice = sorted({c for c in deck if list(deck).count(c) > 1})
     if twice:
         raise UserError(f"battle.deck holds {twice[0]!r} twice; the eight cards of a deck are different")
+
+
+def _has_forms(config: Any) -> bool:
+    """Whether a start's settings name evolved or hero forms, however deep."""
+    if isinstance(config, dict):
+        return bool(config.get("forms")) or any(_has_forms(v) for v in config.values())
+    return isinstance(config, list | tuple) and any(_has_forms(v) for v in config)
 
 
 def _culprit(exc: BaseException, spec: BattleSpec) -> str:

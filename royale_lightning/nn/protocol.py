@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..battle.actions import ActionLayout
 from ..battle.layout import RowLayout
 
-#: One batch of observations: every field of the row layout as a tensor ``[B, ...]`` in its stored dtype, and
+#: One batch of observations: every field of the row layout (``RowLayout.fields``) as a tensor ``[B, ...]``, and
 #: ``action_mask`` as bool ``[B, n_actions]``.
 Observation = dict[str, Tensor]
 

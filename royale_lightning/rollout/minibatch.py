@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..battle.layout import MASK, RowLayout
+from .decoders import DECODERS
 
 _TORCH = {"uint8": torch.uint8, "int16": torch.int16, "uint16": torch.uint16, "int32": torch.int32,
           "float16": torch.float16, "float32": torch.float32}
@@ -37,12 +38,12 @@ def unpack(rows: Tensor, layout: RowLayout) -> dict[str, Tensor]:
         rows: uint8 ``[B, row_bytes]``.
 
     Returns:
-        Every field ``[B, *shape]`` in its stored dtype (uint16 becomes int32: torch computes little on uint16),
-        and ``action_mask`` bool ``[B, n_actions]``.
+        Every field ``[B, *shape]``, in its stored dtype (uint16 becomes int32: torch computes little on uint16) or as
+        the layout's decoder makes it, and ``action_mask`` bool ``[B, n_actions]``.
     """
     b = rows.shape[0]
     out: dict[str, Tensor] = {}
-    for f in layout.fields:
+    for f in layout.stored:
         at = layout.offsets[f.name]
         raw = rows[:, at : at + f.nbytes]
         dtype = _TORCH[f.dtype]
@@ -51,6 +52,8 @@ def unpack(rows: Tensor, layout: RowLayout) -> dict[str, Tensor]:
             if dtype is torch.uint16:
                 raw = raw.to(torch.int32)
         out[f.name] = raw.reshape((b, *f.shape))
+    if layout.decoder:
+        out = DECODERS[layout.decoder](out, layout)
     at = layout.offsets[MASK]
     out[MASK] = unpack_mask(rows[:, at : at + layout.mask_bytes], layout.n_actions)
     return out

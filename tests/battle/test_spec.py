@@ -73,7 +73,8 @@ def test_what_follows_from_the_settings() -> None:
     assert not BattleSpec(command_delay_ticks=21).batched
     other = BattleSpec(observation="spatial")
     other.validate()
-    assert not other.batched
+    assert other.batched
+    assert not BattleSpec(observation="spatial", arena="env").batched
     assert [f.name for f in other.row_layout.fields] == ["spatial", "vector"]
 
 

@@ -1,0 +1,100 @@
+"""How the batched arena writes a row: one small object per observation it knows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .engine import decode_state
+from .entities import encode as encode_entities
+from .entities import write_mask as write_entities_mask
+from .legality import find_one, zone_key
+from .spatial import write_spatial
+from .spec import BattleSpec
+from .tables import C_CARDS, C_LAW, Tables
+
+
+class RowEncoder(ABC):
+    """Writes one seat's row, mask included, from the arrays of a battle."""
+
+    @abstractmethod
+    def __init__(self, tables: Tables) -> None: ...
+
+    @abstractmethod
+    def write(
+        self, out: np.ndarray, seat: int, row: np.ndarray, memory: np.ndarray, found: np.ndarray, battle: Any
+    ) -> None:
+        """Fill ``out``.
+
+        Args:
+            out: uint8 ``[row_bytes]``.
+            seat: who looks.
+            row: int32 ``[wire.STATE]``, the battle.
+            memory: int64 ``[memory.MEMORY]``, the seat's, advanced to this state.
+            found: int64 ``[4]``, the hand's placement grids (``legality.find``).
+            battle: the raw battle, which stands at this state.
+        """
+
+
+@njit(cache=True)
+def _entities(out: Any, seat: int, row: Any, memory: Any, found: Any, scale: int, n_cards: int, grids: Any) -> None:
+    encode_entities(out, seat, row, memory, scale, n_cards)
+    write_entities_mask(out, found, grids)
+
+
+class EntitiesEncoder(RowEncoder):
+    """The ``entities`` row."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.cache = tables.cache
+        self.scale, self.cards = int(tables.const[C_LAW]), int(tables.const[C_CARDS])
+
+    def write(
+        self, out: np.ndarray, seat: int, row: np.ndarray, memory: np.ndarray, found: np.ndarray, battle: Any
+    ) -> None:
+        _entities(out, seat, row, memory, found, self.scale, self.cards, self.cache.grids)
+
+
+@njit(cache=True)
+def _spatial(
+    out: Any, seat: int, row: Any, memory: Any, found: Any, const: Any, zone_class: int, grids: Any, table_keys: Any,
+    table_grid: Any, grids_any: Any,
+) -> Any:
+    """Write the row, or return the key of the zone that nobody has worked out yet; 0 when all went well."""
+    key = zone_key(row, seat, zone_class)
+    zone = find_one(key, table_keys, table_grid)
+    if zone < 0:
+        return key
+    write_spatial(out, seat, row, memory, found, const, zone, grids)
+    return np.uint64(0)
+
+
+class SpatialEncoder(RowEncoder):
+    """The ``spatial`` row. A zone nobody asked about yet costs one call of RoyaleGym's oracle."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.cache = tables.cache
+        self.const = tables.const
+
+    def write(
+        self, out: np.ndarray, seat: int, row: np.ndarray, memory: np.ndarray, found: np.ndarray, battle: Any
+    ) -> None:
+        c = self.cache
+        while True:
+            # The table before the grids: an index of the one is good in any later state of the other.
+            table = c.table
+            unknown = _spatial(out, seat, row, memory, found, self.const, c.zone_class, c.grids, *table)
+            if not unknown:
+                return
+            c.learn_zone(decode_state(battle), seat, int(unknown))
+
+
+#: Observations the batched arena writes, by their short names.
+ENCODERS: dict[str, type[RowEncoder]] = {"entities": EntitiesEncoder, "spatial": SpatialEncoder}
+
+
+def make_encoder(spec: BattleSpec, tables: Tables) -> RowEncoder:
+    return ENCODERS[spec.shipped_observation](tables)
