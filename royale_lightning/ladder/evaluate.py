@@ -23,8 +23,6 @@ from ..errors import UserError, near_matches
 from ..rollout.sources import InlineSource, RolloutSource
 from .bot import full_battles, torch_threads
 
-#: Where evaluation seeds start unless said otherwise.
-DEFAULT_SEED = 20_000_000
 #: Battles in flight: enough for a batch of some 40 rows a round, beyond which a forward gets no cheaper per row.
 BATTLES = 64
 

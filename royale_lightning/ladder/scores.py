@@ -20,13 +20,12 @@ from rich.table import Table
 from ..battle.opponents import ACTING, LADDER, PREFIX
 from ..battle.round import EpisodeRecord
 from ..errors import UserError
+from ..measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..metrics.intervals import score_interval
 from .bot import MODES, Bot, check_same_rows
 from .bot_files import run_folder_of, write_atomic
-from .evaluate import BATTLES, DEFAULT_SEED, PlannedGame, Policy, Referee, paired_games
+from .evaluate import BATTLES, PlannedGame, Policy, Referee, paired_games
 
-#: Games per opponent.
-TEST_GAMES, VALIDATE_GAMES = 60, 20
 #: The scored bot's name among the players.
 _SELF = "bot"
 
@@ -134,7 +133,7 @@ def summarise(records: Sequence[EpisodeRecord], seconds_per_tick: float) -> Oppo
 def score_table(
     bot: Bot,
     opponents: Sequence[str | Bot] = LADDER,
-    games: int = TEST_GAMES,
+    games: int = DEFAULT_GAMES["test"],
     seed: int = DEFAULT_SEED,
     modes: Sequence[str] = MODES,
     *,
@@ -196,8 +195,8 @@ def _free_name(name: str, taken: Mapping[str, str]) -> str:
 
 # ---- what the command line calls -------------------------------------------------------------------------------
 def run_test(
-    source: str | Path | Bot, games: int = TEST_GAMES, seed: int = DEFAULT_SEED, out: str | Path | None = None,
-    *, console: Console | None = None, battles: int = BATTLES,
+    source: str | Path | Bot, games: int = DEFAULT_GAMES["test"], seed: int = DEFAULT_SEED,
+    out: str | Path | None = None, *, checkpoint: str = "", console: Console | None = None, battles: int = BATTLES,
 ) -> Path:
     """The full scored table: RoyaleGym's six opponents, sampled and sharp. Prints it and writes ``scores.json``.
 
@@ -206,24 +205,29 @@ def run_test(
         games: per opponent.
         seed: of the first pair.
         out: folder for the file; unset, the run folder that ``source`` lies in.
+        checkpoint: what to call the bot in the result; unset, the path or the bot's name.
+        console: where the table is printed.
+        battles: in flight at once.
 
     Returns:
         The file.
     """
-    return _run(source, LADDER, games, seed, MODES, out, "scores.json", console, battles)
+    bot, label, folder = _resolve(source, out, checkpoint)
+    return _score(bot, LADDER, games, seed, MODES, label, folder / "scores.json", console, battles)
 
 
 def run_validate(
-    source: str | Path | Bot, games: int = VALIDATE_GAMES, seed: int = DEFAULT_SEED, out: str | Path | None = None,
-    *, console: Console | None = None, battles: int = BATTLES,
+    source: str | Path | Bot, games: int = DEFAULT_GAMES["validate"], seed: int = DEFAULT_SEED,
+    out: str | Path | None = None, *, checkpoint: str = "", console: Console | None = None, battles: int = BATTLES,
 ) -> Path:
     """The quick yardstick: the five opponents that play cards, sampled. As :func:`run_test`, ``validation.json``."""
-    return _run(source, ACTING, games, seed, MODES[:1], out, "validation.json", console, battles)
+    bot, label, folder = _resolve(source, out, checkpoint)
+    return _score(bot, ACTING, games, seed, MODES[:1], label, folder / "validation.json", console, battles)
 
 
 def run_predict(
-    source: str | Path | Bot, games: int = 1, seed: int = DEFAULT_SEED, out: str | Path | None = None,
-    *, console: Console | None = None, sharp: bool = False,
+    source: str | Path | Bot, games: int = DEFAULT_GAMES["predict"], seed: int = DEFAULT_SEED,
+    out: str | Path | None = None, *, checkpoint: str = "", console: Console | None = None, battles: int = BATTLES,
 ) -> Path:
     """Play battles and write each as a replay and a page: against the five acting opponents and against itself.
 
@@ -232,38 +236,43 @@ def run_predict(
         out: the folder that takes ``replays/``; unset, the run folder.
 
     Returns:
-        The folder of the replays.
+        The folder of the replays. The other arguments are :func:`run_test`'s.
     """
     from .replays import write_replays
 
-    bot, _, folder = _resolve(source, out)
-    bot = bot.in_mode(MODES[sharp])
+    bot, _, folder = _resolve(source, out, checkpoint)
     plan: list[PlannedGame] = []
     for other in (*(PREFIX + n for n in ACTING), bot.name):
         plan += paired_games(bot.name, other, games, seed)[:games]
-    written = write_replays({bot.name: bot}, plan, bot.spec, folder / "replays")
+    written = write_replays({bot.name: bot}, plan, bot.spec, folder / "replays", battles=battles)
     console = console or Console()
     for replay in written:
-        console.print(f"{replay.title}: {replay.page}")
+        console.print(replay.title, str(replay.page), sep="\n  ", soft_wrap=True, highlight=False)
     return folder / "replays"
 
 
-def _resolve(source: str | Path | Bot, out: str | Path | None) -> tuple[Bot, str, Path]:
-    """The bot, what to call it, and where results go."""
+def measure(bot: Bot, asked: Measure, *, checkpoint: str = "") -> Path:
+    """What a measuring stage of the command line asked for, on a bot that is loaded already."""
+    run = {"test": run_test, "validate": run_validate, "predict": run_predict}[asked.stage]
+    return run(bot, asked.games, asked.seed, asked.out, checkpoint=checkpoint)
+
+
+def _resolve(source: str | Path | Bot, out: str | Path | None, label: str) -> tuple[Bot, str, Path]:
+    """The bot, what to call it, and the folder that takes the results."""
     if isinstance(source, Bot):
-        bot, label, own = source, source.name, None
+        bot, name, own = source, source.name, None
     else:
-        bot, label, own = Bot.load(source), str(source), run_folder_of(source)
-    if out is None and own is None:
-        raise UserError(f"{label} lies in no run folder that could take the results; say where with --out FOLDER")
-    return bot, label, Path(out) if out is not None else own  # type: ignore[return-value]
+        bot, name, own = Bot.load(source), str(source), run_folder_of(source)
+    folder = Path(out) if out is not None else own
+    if folder is None:
+        raise UserError(f"{name} lies in no run folder that could take the results; say where with --out FOLDER")
+    return bot, label or name, folder
 
 
-def _run(
-    source: str | Path | Bot, opponents: Sequence[str], games: int, seed: int, modes: Sequence[str],
-    out: str | Path | None, name: str, console: Console | None, battles: int,
+def _score(
+    bot: Bot, opponents: Sequence[str], games: int, seed: int, modes: Sequence[str], label: str, file: Path,
+    console: Console | None, battles: int,
 ) -> Path:
-    bot, label, folder = _resolve(source, out)
     scores = score_table(bot, opponents, games, seed, modes, checkpoint=label, battles=battles)
     (console or Console()).print(scores.table())
-    return scores.save(folder / name)
+    return scores.save(file)
