@@ -86,13 +86,13 @@ def _dispatch(argv: list[str]) -> int:
     if word in tools:
         return int(importlib.import_module(tools[word][0]).main(rest) or 0)
     known = [*TRAINER_COMMANDS, *tools]
-    raise UserError(f"{word!r} is not a command{near_matches(word, known)}; the commands are {', '.join(known)}")
+    raise UserError(f"{word!r} is none of the commands {', '.join(known)}{near_matches(word, known)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    A :class:`UserError` is printed as one sentence and gives 2; ``JSONARGPARSE_DEBUG=1`` adds the traceback that
+    A :class:`UserError` is printed as one sentence and gives 2; ``JSONARGPARSE_DEBUG=true`` adds the traceback that
     the sentence hides. A run stopped by a signal gives 130 (SIGINT) or 143 (SIGTERM).
     """
     try:

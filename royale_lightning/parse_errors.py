@@ -88,11 +88,12 @@ def sentence(message: str, known: Iterable[str], cause: BaseException | None = N
         return f"a class in the configuration takes no {match[1]!r} in its init_args"
     if match := re.search(r"File does not exist: '([^']*)'", message):
         return f"there is no configuration file {match[1]!r}"
-    if "Problems parsing config" in message:
-        return _cut(message).replace("Problems parsing config:", "the configuration is not valid YAML:")
+    if match := re.search(r"while (?:parsing|scanning) .*", message, re.DOTALL):
+        return f"the configuration is not valid YAML: {_cut(match[0])}"
     if match := re.match(r'Parser key "([^"]*)":\s*(.*)', message, re.DOTALL):
         key, rest = match[1], match[2]
         value = re.search(r"(?:Given value|Got value): (.*)", rest, re.DOTALL)
-        said = f" is {_cut(value[1])!r}" if value else ""
+        # Nested values are named by the reason itself.
+        said = f" is {_cut(value[1])!r}" if value and value[1][:1] not in "[{" else ""
         return f"{key}{said}: {_reason(rest)}"
     return _cut(message)

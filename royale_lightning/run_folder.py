@@ -50,7 +50,7 @@ def is_occupied(folder: Path) -> bool:
 
 def of_checkpoint(ckpt_path: Path) -> Path | None:
     """The run folder a checkpoint lies in, or ``None`` for a checkpoint kept elsewhere."""
-    parent = ckpt_path.resolve().parent
+    parent = ckpt_path.parent if ckpt_path.parent.name == CHECKPOINTS else ckpt_path.resolve().parent
     return parent.parent if parent.name == CHECKPOINTS else None
 
 
@@ -136,7 +136,11 @@ def _numbered_configs(folder: Path) -> dict[int, Path]:
 
 
 def save_config(folder: Path, text: str, ckpt_path: str | None) -> Path:
-    """Write ``config.yaml``, or ``config.<n>.yaml`` when the folder already has one."""
+    """Write ``config.yaml``, or ``config.<n>.yaml`` when the folder already has one.
+
+    Without what belongs to this start alone, so that the file, given as ``--config``, starts another run like it.
+    """
+    text = "".join(x for x in text.splitlines(keepends=True) if x.split(":")[0] not in _PER_START)
     folder.mkdir(parents=True, exist_ok=True)
     number = max(_numbered_configs(folder), default=-1) + 1
     path = folder / ("config.yaml" if number == 0 else f"config.{number}.yaml")

@@ -39,17 +39,22 @@ class RoyaleParser(LightningArgumentParser):
 
 
 class SaveRunConfig(SaveConfigCallback):
-    """Writes ``config.yaml``, or ``config.<n>.yaml`` on a resume, into the run folder."""
+    """Writes ``config.yaml``, or ``config.<n>.yaml`` on a resume, into the run folder.
+
+    When training starts, and not at setup as Lightning does: a start that is refused leaves no file.
+    """
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        pass
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.is_global_zero and not self.already_saved:
+            self.save_config(trainer, pl_module, "fit")
+            self.already_saved = True
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        if stage != "fit":
-            return
-        config = self.config.clone()
-        ckpt_path = config.get("ckpt_path")
-        # Left out, so that the file starts another run like this one when given as --config.
-        config["ckpt_path"] = config["run_dir"] = None
-        text = self.parser.dump(config, skip_none=False)
-        run_folder.save_config(Path(trainer.default_root_dir), text, ckpt_path)
+        text = self.parser.dump(self.config, skip_none=False)
+        run_folder.save_config(Path(trainer.default_root_dir), text, self.config.get("ckpt_path"))
 
 
 class RoyaleCLI(LightningCLI):

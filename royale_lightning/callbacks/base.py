@@ -42,7 +42,7 @@ VALIDATION_REFUSED = (
 
 def callbacks_of(trainer: Trainer) -> list[Callback]:
     """``trainer.callbacks``, which Lightning declares nowhere."""
-    return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
+    return trainer.callbacks  # type: ignore[attr-defined]
 
 
 def is_dry(trainer: Trainer) -> bool:
@@ -84,5 +84,8 @@ class RunCallback(Callback):
         if stage == "fit":
             check_trainer(trainer)
             forget_row(trainer)
+            if is_dry(trainer):
+                # fast_dev_run turns validation on, whatever limit_val_batches says.
+                trainer.limit_val_batches = 0
         # A new list: Lightning is iterating over the old one.
         trainer.callbacks = in_order(callbacks_of(trainer))  # type: ignore[attr-defined]

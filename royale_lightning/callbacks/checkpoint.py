@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import re
 import shutil
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
@@ -78,12 +80,12 @@ class RunCheckpoint(RunCallback, Checkpoint):
             return
         if trainer.world_size > 1:
             # Saving takes all ranks, and the others are busy with the iteration.
-            print("no emergency checkpoint with several ranks; last.ckpt is the end of an earlier iteration")
+            print("no emergency checkpoint with several ranks; the numbered ones are whole")
             return
         self._mid_iteration = True
         try:
             path = self._save(trainer, f"interrupted-{trainer.current_epoch:06d}.ckpt", last=False)
-            print(f"saved {path}: its weights can be tested, but training continues from last.ckpt")
+            print(f"saved {path}: its weights can be tested; training continues from an iteration's end")
         except Exception as failure:  # the run is ending; whatever went wrong must not hide why
             print(f"no emergency checkpoint: {failure}")
         finally:
@@ -108,7 +110,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
         if stamp.get("mid_iteration") and trainer.state.fn == TrainerFn.FITTING:
             raise UserError(
                 "this checkpoint was saved in the middle of an iteration, so training cannot continue from it; "
-                "use last.ckpt beside it"
+                "use one of an iteration's end, such as last.ckpt beside it"
             )
 
     def _save(self, trainer: Trainer, name: str, *, last: bool) -> Path:
@@ -121,6 +123,8 @@ class RunCheckpoint(RunCallback, Checkpoint):
         try:
             trainer.save_checkpoint(partial, weights_only=False)
             if trainer.is_global_zero:
+                if self.last_path is None:
+                    _check_loads(partial)
                 _publish(partial, path)
                 if last:
                     _link(path, folder / "last.ckpt")
@@ -145,6 +149,19 @@ class RunCheckpoint(RunCallback, Checkpoint):
         numbered = sorted(p for p in folder.iterdir() if re.fullmatch(r"iteration-\d+\.ckpt", p.name))
         for path in numbered[: -self.keep]:
             path.unlink()
+
+
+def _check_loads(partial: Path) -> None:
+    """Refuse at a run's first checkpoint what would only show when somebody wants to resume it."""
+    try:
+        torch.load(partial, map_location="cpu", weights_only=True, mmap=True)
+    except pickle.UnpicklingError as failure:
+        partial.unlink(missing_ok=True)
+        named = re.search(r"GLOBAL ([\w.]+)", str(failure))
+        raise UserError(
+            f"the checkpoint would hold {named[1] if named else 'an object'}, which cannot be loaded without running "
+            "code; keep plain values and tensors in save_hyperparameters and in every state_dict"
+        ) from failure
 
 
 def _publish(partial: Path, path: Path) -> None:

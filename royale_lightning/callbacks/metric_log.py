@@ -78,11 +78,14 @@ class MetricLog(RunCallback):
         self._row_at, self._steps_at_row = now, row["game_steps"]
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        # Synced, not closed: RunCheckpoint may still save, and asks for the offset.
-        if self._log is not None:
-            self._log.sync()
+        # Lightning calls no teardown hook after an exception.
+        self._close()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        # An emergency checkpoint may still ask for the offset.
         if self._log is not None:
             self._offset = self._log.offset
             self._log.close()

@@ -1,7 +1,8 @@
 """The policy's distribution: a masked softmax over choices, then a masked softmax over the tiles of a slot.
 
 Two stages rather than one softmax over 2,305 actions, because a flat softmax couples how often to play with
-how many tiles are legal (the two-stage head is the recipe that learned). A flat tensor is read as the same tree, exactly.
+how many tiles are legal (the two-stage head is the recipe that learned). A flat tensor is read as the same tree,
+exactly.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ from .protocol import StagedLogits
 _ILLEGAL = torch.finfo(torch.float32).min
 
 
+#: In ``p log p`` only: exp of it is 0 in float32, so it changes no product, but a gradient through ``p`` would be
+#: the least float, which a loss weight above 1 turns into ``inf * 0``.
+_FLOOR = -200.0
+
+
 def _entropy(logits: Tensor) -> Tensor:
     """Entropy over the last axis. By softmax, not by exp of the log-softmax: exp of the least float is slow."""
-    return -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)
+    return -(logits.softmax(-1) * logits.log_softmax(-1).clamp(min=_FLOOR)).sum(-1)
 
 
 class _Taken(NamedTuple):
@@ -198,13 +204,14 @@ class MaskedCategorical:
     def entropy_play(self) -> Tensor:
         """float32 ``[B]``, entropy of wait or play, at most log 2; 0 where nothing can be played."""
         pair = torch.stack([self.choice_log_probs[:, NOOP], self._play_log_prob], -1)
-        return -(pair.exp() * pair).sum(-1)
+        return -(pair.exp() * pair.clamp(min=_FLOOR)).sum(-1)
 
     @cached_property
     def entropy_choice(self) -> Tensor:
         """float32 ``[B]``, ``p(play) * H(which choice | play)``."""
         logp = self.choice_log_probs[:, 1:]
-        return -(logp.exp() * (logp - self._play_log_prob.unsqueeze(-1))).sum(-1)
+        given_play = (logp - self._play_log_prob.unsqueeze(-1)).clamp(min=_FLOOR)
+        return -(logp.exp() * given_play).sum(-1)
 
     @cached_property
     def entropy_tile(self) -> Tensor:

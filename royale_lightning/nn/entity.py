@@ -54,6 +54,8 @@ class BoardMap(nn.Module):
     the convolution sparse: on a CPU each entity's nine contributions are computed and summed into their cells.
     """
 
+    _near: Tensor
+
     def __init__(self, width: int, channels: int, cells_y: int, cells_x: int) -> None:
         super().__init__()
         self.cells_y, self.cells_x, self.channels = cells_y, cells_x, channels

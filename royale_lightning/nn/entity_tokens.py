@@ -51,6 +51,12 @@ class EntityTokens(nn.Module):
     for the units it made.
     """
 
+    _bit_table: Tensor
+    _unit_scale: Tensor
+    _unit_zero: Tensor
+    _steps: Tensor
+    _half: Tensor
+
     def __init__(self, inputs: Inputs, width: int) -> None:
         super().__init__()
         fields = {f.name: f.shape for f in inputs.layout.fields}
@@ -154,7 +160,14 @@ class EntityTokens(nn.Module):
         left, hp = wide[:, 11:12], wide[:, 5:11]
         clock = [wide[:, :1] / 3600, left / 3600, (left / 400).clamp(max=1)]
         pace = [(wide[:, 3:4] / 1000).clamp(max=2), (wide[:, 4:5] / 100).clamp(max=3)]
-        counts = [small[:, :1], small[:, 1:4] / 3, small[:, 4:6], small[:, 6:7] / 32, small[:, 7:8], small[:, 10:11] / 8]
+        counts = [
+            small[:, :1],
+            small[:, 1:4] / 3,
+            small[:, 4:6],
+            small[:, 6:7] / 32,
+            small[:, 7:8],
+            small[:, 10:11] / 8,
+        ]
         rate = [(small[:, 1:2] >= 2).float(), (small[:, 1:2] >= 3).float()]
         button = small[:, 11:14]
         exists = (button < 255).float()

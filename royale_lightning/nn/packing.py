@@ -63,7 +63,7 @@ def padded(obs: Observation) -> Entities:
     names = ("units", "unit_wide", "spells", "spell_wide", "projectiles", "projectile_wide")
     row = torch.arange(obs["units"].shape[0], device=obs["units"].device)
     rows = [row.repeat_interleave(obs[n].shape[1]) for n in names[::2]]
-    return Entities(*(obs[n].flatten(0, 1) for n in names), torch.cat(rows))
+    return Entities._make([*(obs[n].flatten(0, 1) for n in names), torch.cat(rows)])
 
 
 def packed(obs: Observation, bucket_rows: int) -> tuple[Entities, Tensor, list[Span], Tensor]:
@@ -73,8 +73,8 @@ def packed(obs: Observation, bucket_rows: int) -> tuple[Entities, Tensor, list[S
 
     Returns:
         ``(entities, put, spans, count)``: ``put`` int64 ``[6 B + U + S]`` is the place in the flat list of all
-        spans of the fixed tokens row by row, then of the units, then of the spells; ``count`` int64 ``[B]`` is the number of
-        units and spells of each row.
+        spans of the fixed tokens row by row, then of the units, then of the spells; ``count`` int64 ``[B]`` is the
+        number of units and spells of each row.
     """
     rows, items, here, count = [], [], [], []
     for name, wide in (("units", "unit_wide"), ("spells", "spell_wide"), ("projectiles", "projectile_wide")):
@@ -104,4 +104,4 @@ def packed(obs: Observation, bucket_rows: int) -> tuple[Entities, Tensor, list[S
     for c, n in zip(cut, lengths, strict=True):
         bias = torch.where(torch.arange(n) < length[c].unsqueeze(-1), 0.0, -torch.inf)
         spans.append(Span(c.shape[0], n, bias))
-    return Entities(*items, torch.cat(rows)), put, spans, count[0] + count[1]
+    return Entities._make([*items, torch.cat(rows)]), put, spans, count[0] + count[1]

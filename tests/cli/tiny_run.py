@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class TinyModule(LightningModule):
 
     def __init__(self, network: str | dict = "entity", ppo: PPOSettings = PPOSettings()) -> None:
         super().__init__()
-        self.save_hyperparameters()
+        self.save_hyperparameters({"network": network, "ppo": asdict(ppo)})
         self.settings = ppo
         self.layer = torch.nn.Linear(2, 1)
         self.events: list[str] = []

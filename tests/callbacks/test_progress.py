@@ -1,0 +1,95 @@
+"""What the display computes, and where it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from royale_lightning.callbacks import StopAfter
+from royale_lightning.callbacks import progress as module_under_test
+from royale_lightning.callbacks.progress import History, Status, Tally, against_scripted, clock, tally
+
+
+def test_results_count_from_the_learners_seat() -> None:
+    from tiny_run import Episode
+
+    learner, push = "learner", "scripted:push"
+    results = tally(
+        [
+            Episode((learner, push), 0),
+            Episode((push, learner), 1),
+            Episode((push, learner), 0),
+            Episode((learner, push), 2),
+            Episode((learner, push), -1),
+            Episode((learner, learner), 0),
+            Episode((learner, push), 0, staggered=True),
+            Episode((learner, "snapshot-3"), 1),
+        ]
+    )
+    assert results == {push: Tally(2, 1, 1), "snapshot-3": Tally(0, 0, 1)}
+    assert against_scripted(results) == pytest.approx(2.5 / 4)
+    assert against_scripted({"snapshot-3": Tally(1, 0, 0)}) is None, "no game is not a score of 0.5"
+
+
+def test_lines() -> None:
+    assert clock(3723.9) == "1:02:03"
+    assert clock(63) == "1:03"
+    assert Status(3, "collect", 1500).line() == "iteration 3  collect       1,500 game steps  vs scripted –"
+    full = Status(3, "", 1500, seconds_per_step=0.01, scripted=0.25, seconds_left=63).line()
+    assert full == "iteration 3  1,500 game steps  100/s  vs scripted 0.25  1:03 left"
+
+
+def test_pace_and_time_left() -> None:
+    history = History()
+    assert history.pace() is None
+    history.ends.extend([(0.0, 0), (10.0, 100), (20.0, 200)])
+    assert history.pace() == (0.1, 10.0)
+    assert StopAfter(game_steps=1000).seconds_left(200, 2, 0.1, 10.0) == pytest.approx(80)
+    assert StopAfter(game_steps=1000, iterations=3).seconds_left(200, 2, 0.1, 10.0) == pytest.approx(10)
+    assert StopAfter().seconds_left(200, 2, 0.1, 10.0) == float("inf")
+    assert StopAfter(iterations=1).seconds_left(200, 2, 0.1, 10.0) == 0
+
+
+def test_plain_lines_where_there_is_no_terminal(
+    fit: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module_under_test, "LINE_SECONDS", 0.0)
+    fit(max_epochs=3)
+    out = capsys.readouterr().out
+    lines = [x for x in out.splitlines() if x.startswith("iteration ")]
+    assert len(lines) == 3
+    assert "vs scripted 0.75" in lines[0]
+    assert "0:00 left" in lines[2]
+    assert "\x1b" not in out
+    assert "push" in out
+    assert "3 iterations, 300 game steps" in out
+
+
+def test_a_live_line_in_a_terminal(
+    fit: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    fit(max_epochs=2)
+    out = capsys.readouterr().out
+    assert "\x1b[?25l" in out, "the cursor is hidden while the line is live"
+    assert out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l"), "and shown again"
+
+
+def test_a_limit_by_minutes(fit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    class Data:
+        pass
+
+    import tiny_run
+
+    class Slow(tiny_run.TinyModule):
+        def on_train_epoch_start(self) -> None:
+            now[0] += 40.0
+
+    monkeypatch.setattr("royale_lightning.callbacks.stop_after.time.monotonic", lambda: now[0])
+    trainer, _, _ = fit(module=Slow(), callbacks=[StopAfter(minutes=2)])
+    assert trainer.current_epoch == 3
