@@ -31,7 +31,8 @@ class ArenaSettings:
         seed: of the named streams (forced rows, staggered starts).
         forced_share: share of forced decisions of learner seats that are stored as value-only rows.
         threads: stepping threads; the engine frees the interpreter while it steps.
-        evaluation: scripted opponents draw as in ``royalegym.evaluate`` (from ``default_rng(2 * seed + seat)``).
+        evaluation: scripted opponents draw as in ``royalegym.evaluate`` (from ``default_rng(2 * seed + seat)``), and
+            a battle that ended rests until it is given another assignment.
     """
 
     seed: int = 1
@@ -234,6 +235,9 @@ class Arena:
             e = self._begin(b, assignment)
         else:
             found = self._episodes[b]
+            if found is None and self.settings.evaluation:
+                self._rest(b)
+                return None
             assert found is not None, "a battle without an episode needs an assignment"
             e = found
             for seat in (0, 1):
@@ -290,6 +294,15 @@ class Arena:
         self.refused += game.refused
         self._episodes[b] = None
         return self._record(e, game)
+
+    def _rest(self, b: int) -> None:
+        """An evaluation has no game left for this battle: it stands still while the others finish."""
+        r = self.round
+        r.kind[2 * b : 2 * b + 2] = IDLE
+        r.final[2 * b : 2 * b + 2] = 0
+        r.reward[2 * b : 2 * b + 2] = 0.0
+        r.duration[b] = 0
+        r.end[b] = RUNNING
 
     def _stops(self, b: int, e: _Episode) -> bool:
         """Whether the battle stands at a decision somebody outside must see; writes the rows if so."""

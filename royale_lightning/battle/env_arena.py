@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from royalegym.env import AGENTS, ClashParallelEnv, tower_hp_frac
 
-from ..errors import UserError
 from .engine import new_engine
 from .game import Game, Outcome
 from .layout import MASK
@@ -79,15 +78,7 @@ class EnvGame(Game):
 
     def encode(self, seat: int, out: np.ndarray) -> None:
         obs = self._obs[AGENTS[seat]]
-        views = self.layout.views(out[None])
-        for f in self.layout.fields:
-            value = np.asarray(obs[f.name])
-            if value.shape != f.shape:
-                raise UserError(
-                    f"observation key {f.name!r} has shape {value.shape} and its space declares {f.shape}"
-                )
-            views[f.name][0] = value
-        views[MASK][0] = self.layout.pack_mask(obs[MASK])
+        self.layout.pack(obs, obs[MASK], out)
 
     def scripted_view(self, seat: int) -> tuple[dict[str, Any], np.ndarray]:
         obs = self._obs[AGENTS[seat]]

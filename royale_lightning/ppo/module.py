@@ -79,8 +79,10 @@ class SelfPlayModule(pl.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         actor, critic = parameter_groups(self.network)
-        actor = [*actor, *self.auxiliary.parameters()]
-        groups = [{"params": actor, "name": "actor"}, {"params": critic, "name": "critic"}]
+        groups = [
+            {"params": [*actor.values(), *self.auxiliary.parameters()], "name": "actor"},
+            {"params": list(critic.values()), "name": "critic"},
+        ]
         # foreach, not fused: fused Adam and Lightning's clipping refuse each other under mixed precision in 2.6.
         return torch.optim.Adam(
             [g for g in groups if g["params"]], lr=self.numbers.learning_rate, betas=self.ppo.adam_betas,

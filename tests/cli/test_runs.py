@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,8 +108,21 @@ def test_a_changed_learning_rate_wins_and_says_so(royale: Royale) -> None:
     same = royale(f"fit --ckpt_path {LAST} --stop.iterations 2")
     assert "changed" not in same.out
     done = royale(f"fit --ckpt_path {LAST} --stop.iterations 3 --model.ppo.learning_rate 0.01")
-    assert done.out.count("optimizer settings changed since the checkpoint: group 0 lr 0.001 -> 0.01") == 1
+    assert done.out.count("settings changed since the checkpoint: ppo.learning_rate 0.001 -> 0.01\n") == 1
     assert torch.load(LAST, weights_only=True)["optimizer_states"][0]["param_groups"][0]["lr"] == 0.01
+
+
+def test_every_changed_setting_is_named() -> None:
+    from royale_lightning.callbacks.current_settings import changed_settings
+
+    old = {"network": "entity", "ppo": {"gamma": 0.9, "betas": (0.9, 0.99), "rate": {"linear": [1, 0]}}, "_x": 1}
+    new = {"network": "entity", "ppo": {"gamma": 0.8, "betas": [0.9, 0.99], "rate": 0.5}}
+    assert changed_settings(old, new) == [
+        "ppo.gamma 0.9 -> 0.8",
+        "ppo.rate unset -> 0.5",
+        "ppo.rate.linear [1, 0] -> unset",
+    ]
+    assert changed_settings(old, old) == []
 
 
 def test_the_configuration_survives_a_round_trip(royale: Royale) -> None:
@@ -191,3 +207,18 @@ def test_ranks_started_from_outside_need_a_run_dir(royale: Royale, monkeypatch: 
     assert run_folder.choose("mine", None, "x") == Path("mine"), "rank 0 may have begun to write"
     monkeypatch.setenv(run_folder.RUN_DIR_ENV, "decided")
     assert run_folder.choose("mine", None, "x") == Path("decided")
+
+
+@pytest.mark.slow
+def test_two_ranks_share_one_run(royale: Royale) -> None:
+    """Each rank is a process of its own, as a user starts it."""
+    line = "fit --stop.iterations 3 --trainer.strategy ddp --trainer.devices 2 --trainer.accelerator cpu"
+    here = Path(__file__).parent
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parents[1]), str(here)])}
+    done = subprocess.run(
+        [sys.executable, "-m", "tiny_run", *line.split()], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [p.name for p in Path("runs").iterdir()] == ["run-1"]
+    assert [r["iteration"] for r in rows("runs/run-1")] == [1, 2, 3]
+    assert done.stdout.count("3 iterations, ") == 1
