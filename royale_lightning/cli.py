@@ -95,6 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     A :class:`UserError` is printed as one sentence and gives 2; ``JSONARGPARSE_DEBUG=true`` adds the traceback that
     the sentence hides. A run stopped by a signal gives 130 (SIGINT) or 143 (SIGTERM).
     """
+    # A console script does not see the folder it is called in, where a user's own reward or network lies.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
     except UserError as exc:

@@ -161,8 +161,8 @@ class Arena:
                     "engine, an opponent or a component has changed since; resume with the versions that saved it"
                 )
             e.commands, e.discount = list(s.commands), s.discount
-            for seat, (ret, discounted, choices, plays, leaks) in zip(e.seats, s.seats, strict=True):
-                seat.ret, seat.discounted, seat.choices, seat.plays, seat.leaks = ret, discounted, choices, plays, leaks
+            for one, (ret, discounted, choices, plays, leaks) in zip(e.seats, s.seats, strict=True):
+                one.ret, one.discounted, one.choices, one.plays, one.leaks = ret, discounted, choices, plays, leaks
             r = self.round
             r.end[b], r.ordinal[b], r.game_step[b] = RUNNING, s.assignment.ordinal, e.game_step
             self._stops(b, e)

@@ -7,6 +7,7 @@ Started as ``python -m royale_lightning.battle.worker``; it never imports torch 
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import sys
 import traceback
@@ -137,6 +138,8 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
 
 
 def main() -> None:
+    # Ctrl-C in a terminal reaches every process of the group; the trainer decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Whatever user code prints must not land between frames.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -84,6 +84,10 @@ class SelfPlayData(pl.LightningDataModule):
             self._dataset = self._build()
         return self._dataset
 
+    def on_exception(self, exception: BaseException) -> None:
+        # Lightning calls no teardown after an exception, and workers and shared memory must not outlive the run.
+        self.teardown("fit")
+
     def teardown(self, stage: str) -> None:
         if self._source is not None:
             self._source.close()
