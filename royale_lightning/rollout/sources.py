@@ -80,7 +80,7 @@ class InlineSource(RolloutSource):
 
 
 def default_kind(cores: int) -> str:
-    """What ``auto`` means: threads of this process on few cores, worker processes where the interpreter's lock binds."""
+    """What ``auto`` means: threads of this process on few cores, workers where the interpreter's lock would bind."""
     return "inline" if cores <= 4 else "processes"
 
 

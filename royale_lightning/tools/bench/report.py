@@ -16,6 +16,8 @@ from rich.table import Table
 from ...errors import UserError
 
 SCHEMA, TOOL = 1, "bench"
+#: Columns of a table that goes to a file.
+WIDTH = 120
 
 
 @dataclass
@@ -89,7 +91,11 @@ def table(name: str, report: Report) -> Table:
 
 def show(name: str, report: Report, console: Console | None = None) -> None:
     """Print the table and the notes below it."""
-    console = console or Console(soft_wrap=True)
+    if console is None:
+        console = Console()
+        if not console.is_terminal:
+            # A log file has no edge to fold at.
+            console = Console(width=WIDTH)
     console.print(table(name, report))
     for note in report.notes:
         console.print(note)

@@ -128,7 +128,10 @@ def resident_bytes(pid: int) -> int:
     if statm.is_file():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     try:
-        shown = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True).stdout
+        command = ["ps", "-o", "rss=", "-p", str(pid)]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as exc:
-        raise UserError(f"bench scale reads a worker's memory from /proc or ps, and {sys.platform} has neither") from exc
+        raise UserError(
+            f"bench scale reads a worker's memory from /proc or with ps, and {sys.platform} has neither"
+        ) from exc
     return int(shown) * 1024
