@@ -158,7 +158,8 @@ def _buckets(length: Tensor, row: Tensor, in_row: Tensor, bucket_rows: int, head
         biases.append(bias.repeat_interleave(heads, 0).unsqueeze(1))
         # Of each row: where its results start, where its queries start, from head to head, from query to key.
         first = torch.arange(m) * (heads * n)
-        table.append(torch.stack([first + start, first + 3 * start, torch.full_like(first, n), first.new_full((m,), part)]))
+        behind = [torch.full_like(first, n), first.new_full((m,), part)]
+        table.append(torch.stack([first + start, first + 3 * start, *behind]))
         start += part
     of_row = torch.empty(4, length.shape[0], dtype=torch.int64).index_copy_(1, order, torch.cat(table, 1))
     result, query, head, part = of_row.index_select(1, row).unsqueeze(-1)
