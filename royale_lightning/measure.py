@@ -29,5 +29,8 @@ class Measure:
             raise UserError(f"games is {self.games}; at least 1 must be played")
 
 
+#: Where the paired seeds start without ``--seed``. Battles of training have seeds of 63 hashed bits, so no small number
+#: is ever one of them.
+DEFAULT_SEED = 20_000_000
 #: Games per opponent without ``--games``.
 DEFAULT_GAMES = {"validate": 20, "test": 60, "predict": 1}

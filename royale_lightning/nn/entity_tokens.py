@@ -24,6 +24,7 @@ GLOBAL, HAND, NEXT, FIXED = 0, 1, 5, 6
 _UNIT_SCALE = (1 / 40, 1 / 40, 1 / 255, 1 / 200, 1 / 64, 1 / 128, 1 / 128, 1 / 16, 1 / 16, 1 / 255, 1 / 100)
 _UNIT_ZERO = (0, 0, 0, 0, 0, 128, 128, 128, 128, 0, 0)
 _ELIXIR_STEPS = 10
+_MEMORY_CARDS, _MEMORY_SUMS = 4 + 8 + 8 + 1, 6
 _N_GLOBAL = 2 * _ELIXIR_STEPS + 5 + 12 + 11 + 9
 
 
@@ -86,8 +87,15 @@ class EntityTokens(nn.Module):
         self.shot = nn.Linear(8 + 2 + 2, width)
         self.hand = nn.Linear(8 + 3, width)
         self.whole = nn.Linear(_N_GLOBAL, width)
-        self.order = nn.Parameter(torch.ones(12, width))
-        self.memory = nn.Linear(4 * width, width)
+        # Four sums to begin with: cycle, recent plays with the newest first, cards seen, Mirror's target.
+        sums = torch.zeros(_MEMORY_SUMS, _MEMORY_CARDS)
+        nn.init.normal_(sums, std=0.1)
+        sums[0, :4] = torch.tensor([1.0, 0.8, 0.6, 0.4])
+        sums[1, 4:12] = 0.8 ** torch.arange(8)
+        sums[2, 12:20] = 0.5
+        sums[3, 20] = 1.0
+        self.memory_sums = nn.Parameter(sums)
+        self.memory = nn.Linear(_MEMORY_SUMS * width, width)
         bits = (torch.arange(256).unsqueeze(-1) >> torch.arange(8)) & 1
         self.register_buffer("_bit_table", bits.float(), persistent=False)
         self.register_buffer("_unit_scale", torch.tensor(_UNIT_SCALE), persistent=False)
@@ -176,10 +184,10 @@ class EntityTokens(nn.Module):
         return self.whole(x) + self._memory(obs)
 
     def _memory(self, obs: Observation) -> Tensor:
-        """Own cycle and the enemy's plays in order, the enemy's cards as a set, the Mirror's target."""
+        """Own cycle and the enemy's plays in order, the enemy's cards as a set, the Mirror's target.
+
+        Weighted sums of the cards' embeddings: one matrix over places keeps "first" and "last" apart.
+        """
         names = (obs["cycle"], obs["enemy_recent"], obs["enemy_seen"], obs["small"][:, 9:10])
         cards = self.card_table(torch.cat(names, -1).int())
-        # An own weight per place in the order keeps "first" and "last" apart after the sum.
-        cycle, recent = cards[:, :12].mul(self.order).split([4, 8], 1)
-        seen = cards[:, 12:-1].sum(1)
-        return self.memory(torch.cat([cycle.sum(1), recent.sum(1), seen, cards[:, -1]], -1))
+        return self.memory((self.memory_sums @ cards).flatten(1))

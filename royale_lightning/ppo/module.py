@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 import torch
@@ -20,6 +21,10 @@ from ..rollout.minibatch import Minibatch, unpack
 from .auxiliary import AuxiliaryLoss, Step
 from .loss import Stages, explained_variance, ppo_loss
 from .settings import PPOSettings
+
+if TYPE_CHECKING:
+    from ..ladder.bot import Bot
+    from ..measure import Measure
 
 #: The first minibatch of an iteration is computed by the weights that acted, so every ratio is 1 but for rounding.
 RATIO_TOLERANCE = {"32": 1e-3, "bf16": 5e-2, "16": 5e-2}
@@ -186,6 +191,32 @@ class SelfPlayModule(pl.LightningModule):
         out["ppo/learning_rate"] = self.numbers.learning_rate
         out["time/update"] = self._seconds
         return out
+
+    # ---- bots and scores -------------------------------------------------------------------------------------
+    def bot(self) -> Bot:
+        """The network as it stands, as a bot; it shares the weights."""
+        from ..ladder.bot import Bot
+
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        run = Path(self.trainer.default_root_dir).resolve().name
+        return Bot.of(self.network, self.network_part, data.battle, game_steps=data.game_steps, run=run)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """The bot's record, so that the file plays without its run."""
+        checkpoint["bot"] = self.bot().record.as_dict()
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """``test``, ``validate`` and ``predict`` play instead of reading a data set; rank 0 plays for all."""
+        from ..ladder.scores import measure
+
+        if self.trainer.is_global_zero:
+            asked: Measure = self.trainer.datamodule.asked()  # type: ignore[attr-defined]
+            measure(self.bot(), asked, checkpoint=str(self.trainer.ckpt_path or ""))
+
+    validation_step = test_step
+
+    def predict_step(self, batch: Any, batch_idx: int) -> None:
+        self.test_step(batch, batch_idx)
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         if self._ratio_error is not None and self.global_step == 0:

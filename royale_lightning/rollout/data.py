@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from torch.utils.data import IterableDataset
 
 from ..battle.arena import LEARNER
 from ..battle.opponents import PREFIX, is_scripted
@@ -16,6 +19,7 @@ from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
 from ..errors import UserError
 from ..ladder.matchmaker import MixMatchmaker
+from ..measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..nn.protocol import Inputs
 from ..parts import Part
 from .advantage import ESTIMATORS
@@ -35,6 +39,16 @@ def inputs_of(battle: BattleSpec) -> Inputs:
 
     types = shared_engine().unit_types()
     return Inputs(battle.row_layout, battle.action_layout, len(battle.cards), len(types or ()))
+
+
+class _Once(IterableDataset):
+    """A data set of one item."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[int]:
+        yield 0
 
 
 class SelfPlayData(pl.LightningDataModule):
@@ -63,6 +77,8 @@ class SelfPlayData(pl.LightningDataModule):
         self.iteration = 0
         self.episodes: list[EpisodeRecord] = []
         self.scaler = ReturnScaler()
+        #: What ``test``, ``validate`` or ``predict`` shall play; set by the command line.
+        self.measure: Measure | None = None
         self._source: RolloutSource | None = None
         self._dataset: SelfPlayDataset | None = None
         self._restored: dict[str, Any] | None = None
@@ -87,6 +103,22 @@ class SelfPlayData(pl.LightningDataModule):
     def on_exception(self, exception: BaseException) -> None:
         # Lightning calls no teardown after an exception, and workers and shared memory must not outlive the run.
         self.teardown("fit")
+
+    def test_dataloader(self) -> _Once:
+        """One item: the module's step plays the whole measurement."""
+        return _Once()
+
+    val_dataloader = predict_dataloader = test_dataloader
+
+    def asked(self) -> Measure:
+        """What a measuring stage plays: :attr:`measure`, or the defaults, into the trainer's folder."""
+        if self.measure is not None:
+            return self.measure
+        trainer = self.trainer
+        assert trainer is not None, "the data module is used through a Trainer"
+        stage = trainer.state.fn
+        assert stage is not None
+        return Measure(stage.value, DEFAULT_GAMES[stage.value], DEFAULT_SEED, Path(trainer.default_root_dir))
 
     def teardown(self, stage: str) -> None:
         if self._source is not None:

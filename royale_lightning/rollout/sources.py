@@ -87,6 +87,11 @@ class InlineSource(RolloutSource):
         self.arena.close()
 
 
+def default_kind(cores: int) -> str:
+    """What ``auto`` means: threads of this process on few cores, workers where the interpreter's lock would bind."""
+    return "inline" if cores <= 4 else "processes"
+
+
 def make_source(
     spec: BattleSpec, first: int, battles: int, seed: int, forced_share: float, kind: str, workers: int | None,
     threads: int | None, cores: int | None = None,
@@ -100,7 +105,7 @@ def make_source(
     """
     cores = cores or default_threads()
     if kind == "auto":
-        kind = "inline" if cores <= 4 else "processes"
+        kind = default_kind(cores)
     if kind == "inline":
         return InlineSource(spec, first, battles, ArenaSettings(seed, forced_share, threads or cores))
     from .processes import ProcessSource

@@ -165,7 +165,7 @@ def test_measuring_writes_into_the_checkpoints_run_folder_or_out(royale: Royale)
     assert royale(f"test --ckpt_path {LAST} --games 7 --seed 5").code == 0
     assert Path("runs/run-1/scores.json").read_text() == "test 7 5"
     assert royale("validate --ckpt_path runs/run-1 --out other").code == 0
-    assert Path("other/scores.json").read_text() == "validate 20 0"
+    assert Path("other/scores.json").read_text() == "validate 20 20000000"
     assert sorted(p.name for p in Path("runs").iterdir()) == ["run-1"]
     assert len(rows("runs/run-1")) == 1, "measuring leaves the training log alone"
 

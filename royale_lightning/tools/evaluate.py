@@ -1,0 +1,85 @@
+"""``royale-lightning evaluate``: two bots against each other on paired seeds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..measure import DEFAULT_SEED
+
+#: How a player is written on the command line.
+PLAYER = "a bot folder, checkpoint or run folder, or a scripted opponent's name (push, defend, ...)"
+_EPILOG = """\
+--json writes {"schema": 1, "tool": "evaluate", "inputs": {"a", "b", "games", "seed", "sharp", "deck"},
+"result": {"score", "low", "high", "games", "pairs"}}: A's score, wins and half the draws per game, with its 95 %
+interval (seeds as units), the games played and the seeds they were played on.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the tool and return its exit code."""
+    parser = argparse.ArgumentParser(
+        "royale-lightning evaluate", description=__doc__, epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )
+    parser.add_argument("a", help=PLAYER)
+    parser.add_argument("b", help=PLAYER)
+    parser.add_argument("--games", type=int, default=60, help="rounded up to an even number (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="first paired seed (default: %(default)s)")
+    parser.add_argument("--sharp", action="store_true", help="bots draw wait or play, then take the best card and tile")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
+    args = parser.parse_args(list(argv))
+
+    from rich.console import Console
+
+    from ..ladder.bot_files import write_atomic
+    from ..ladder.evaluate import paired_games, play_games
+    from ..ladder.scores import summarise
+
+    (a, b), players, spec = load_pair(args.a, args.b, args.sharp)
+    games = paired_games(a, b, args.games, args.seed)
+    s = summarise(play_games(players, games, spec), 0.0)
+    Console().print(
+        f"{args.a} against {args.b}: {s.wins}-{s.draws}-{s.losses} (won, drawn, lost), score {s.score:.3f}, "
+        f"95 % interval {s.low:.3f} to {s.high:.3f} over {s.games // 2} seeds, {s.mean_ticks:.0f} ticks a battle",
+        soft_wrap=True, highlight=False,
+    )
+    if args.json:
+        inputs = {
+            "a": args.a, "b": args.b, "games": args.games, "seed": args.seed, "sharp": args.sharp, "deck": spec.deck
+        }
+        result = {"score": s.score, "low": s.low, "high": s.high, "games": s.games, "pairs": s.games // 2}
+        out = {"schema": 1, "tool": "evaluate", "inputs": inputs, "result": result}
+        write_atomic(args.json, json.dumps(out, indent=1).encode() + b"\n")
+    return 0
+
+
+def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, Any], Any]:
+    """Both players' names in a game, the bots among them by name, and the battles they play.
+
+    The battles are the first bot's; two scripted opponents play RoyaleGym's default battle with the starter deck.
+
+    Raises:
+        UserError: a player is neither a bot nor a scripted opponent, or two bots cannot meet.
+    """
+    from ..battle.opponents import EXTRA, LADDER, PREFIX
+    from ..battle.spec import BattleSpec
+    from ..ladder.bot import Bot, check_same_rows
+
+    names: list[str] = []
+    bots: dict[str, Any] = {}
+    for label, text in zip("ab", (a, b), strict=True):
+        if text.removeprefix(PREFIX) in (*LADDER, *EXTRA):
+            names.append(PREFIX + text.removeprefix(PREFIX))
+            continue
+        bot = Bot.load(text, sharp=sharp)
+        name = bot.name if bot.name not in bots else f"{bot.name}-{label}"
+        bots[name] = bot
+        names.append(name)
+    found = list(bots.values())
+    if len(found) == 2:
+        check_same_rows(*found)
+    return (names[0], names[1]), bots, found[0].spec if found else BattleSpec()

@@ -1,0 +1,87 @@
+"""Every command and every program of the README, run as it stands (only made small)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, flags=re.M | re.S)
+COMMANDS = [
+    line.split("#")[0].strip()
+    for kind, body in BLOCKS
+    if not kind
+    for line in body.splitlines()
+    if line.startswith("royale-lightning")
+]
+PROGRAMS = [body for kind, body in BLOCKS if kind == "python"]
+
+#: What makes a run of minutes one of seconds; the command itself stays as the README has it.
+SMALL_FIT = [
+    "--trainer.accelerator", "cpu", "--stop.iterations", "1", "--data.rollout.battles", "4",
+    "--data.rollout.rows_per_iteration", "64", "--data.rollout.minibatch_rows", "64", "--model.ppo.ppo_epochs", "1",
+    "--data.battle.max_ticks", "300", "--checkpoint.every", "1",
+]
+SMALL = {"fit": SMALL_FIT, "test": ["--games", "2"], "predict": ["--games", "1"], "--help": []}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as a reader's: the configurations, and the files the README says to write."""
+    desk = tmp_path_factory.mktemp("desk")
+    (desk / "configs").symlink_to(ROOT / "configs")
+    for body in PROGRAMS:
+        if m := re.match(r"# (\w+\.py)\n", body):
+            (desk / m[1]).write_text(body)
+    return desk
+
+
+def command(line: str, desk: Path) -> subprocess.CompletedProcess[str]:
+    word = shlex.split(line)[1:]
+    small = list(SMALL[word[0]])
+    if "--ckpt_path" in word and word[0] == "fit":
+        # Continuing must stay possible: one iteration more than the run already has.
+        small[small.index("--stop.iterations") + 1] = "2"
+    return subprocess.run(
+        [sys.executable, "-c", "import sys; from royale_lightning.cli import main; sys.exit(main())", *word, *small],
+        cwd=desk, capture_output=True, text=True, check=False, timeout=240,
+    )
+
+
+def test_the_readme_has_the_commands_we_promise() -> None:
+    words = [shlex.split(c)[1] for c in COMMANDS]
+    assert {"fit", "test", "predict"} <= set(words)
+    assert "make train" in TEXT
+    assert "make test" in TEXT
+
+
+def test_the_commands_run_in_the_readmes_order(desk: Path) -> None:
+    for line in COMMANDS:
+        done = command(line, desk)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    run = desk / "runs" / "first_bot-1"
+    assert (run / "config.yaml").exists()
+    assert (run / "metrics.jsonl").exists()
+    assert (run / "bot" / "actor.safetensors").exists()
+    assert (run / "scores.json").exists()
+    assert list(run.rglob("*.html")), "predict writes a page per battle"
+
+
+def test_the_programs_run(desk: Path) -> None:
+    for body in PROGRAMS:
+        if body.startswith("# "):
+            continue  # a file the commands above have used
+        small = body.replace("SelfPlayModule()", "SelfPlayModule(ppo=PPOSettings(ppo_epochs=1))").replace(
+            "SelfPlayData()", "SelfPlayData(BattleSpec(max_ticks=300), RolloutSettings(4, 64, 64))"
+        ).replace("games=4", "games=2")
+        head = "from royale_lightning import BattleSpec, PPOSettings, RolloutSettings\n"
+        done = subprocess.run(
+            [sys.executable, "-c", head + small], cwd=desk, capture_output=True, text=True, check=False, timeout=240
+        )
+        assert done.returncode == 0, f"{small}\n{done.stdout}\n{done.stderr}"
