@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import UserError
 from .game import Game
+from .layout import EXACT, Loss
 from .opponents import is_scripted, make_opponent
 from .round import CHOICE, FORCED, IDLE, RUNNING, TERMINATED, TRUNCATED, Assignment, EpisodeRecord, Round, SavedBattle
 from .spec import BattleSpec
@@ -124,6 +125,14 @@ class Arena:
         for slot in slots:
             b, seat = divmod(int(slot), 2)
             self.games[b].encode(seat, self.round.rows[slot])
+
+    @property
+    def loss(self) -> Loss:
+        """Numbers that the rows written so far could not hold exactly."""
+        total = EXACT
+        for g in self.games:
+            total = total.plus(g.loss)
+        return total
 
     def save(self) -> list[SavedBattle]:
         """The battles in flight, for :meth:`restore`."""

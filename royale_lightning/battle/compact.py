@@ -9,16 +9,18 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from . import spatial_row
+from . import codec, spatial_row
 from .layout import MASK, Loss, RowLayout
 
 #: Fill the views of a row of zeros from an observation's fields; the mask is written already.
 PACKERS: dict[str, Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray], RowLayout], Loss]] = {
     spatial_row.DECODER: spatial_row.pack,
+    codec.DECODER: codec.pack,
 }
 #: Fields ``[n, ...]`` of rows uint8 ``[n, row_bytes]``, the mask left out.
 DECODERS: dict[str, Callable[[np.ndarray, RowLayout], dict[str, np.ndarray]]] = {
     spatial_row.DECODER: spatial_row.decode,
+    codec.DECODER: codec.decode,
 }
 
 

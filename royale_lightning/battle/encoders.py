@@ -11,10 +11,14 @@ from numba import njit
 from .engine import decode_state
 from .entities import encode as encode_entities
 from .entities import write_mask as write_entities_mask
+from .entities_layout import ENTITIES, SMALL
 from .legality import find_one, zone_key
 from .spatial import write_spatial
 from .spec import BattleSpec
 from .tables import C_CARDS, C_LAW, Tables
+
+#: Where an ``entities`` row counts the units it had no room for.
+_LEFT_OUT = ENTITIES.offsets["small"] + SMALL.index("units_left_out")
 
 
 class RowEncoder(ABC):
@@ -26,7 +30,7 @@ class RowEncoder(ABC):
     @abstractmethod
     def write(
         self, out: np.ndarray, seat: int, row: np.ndarray, memory: np.ndarray, found: np.ndarray, battle: Any
-    ) -> None:
+    ) -> int:
         """Fill ``out``.
 
         Args:
@@ -36,13 +40,17 @@ class RowEncoder(ABC):
             memory: int64 ``[memory.MEMORY]``, the seat's, advanced to this state.
             found: int64 ``[4]``, the hand's placement grids (``legality.find``).
             battle: the raw battle, which stands at this state.
+
+        Returns:
+            How many entities or cells the row had no room for.
         """
 
 
 @njit(cache=True)
-def _entities(out: Any, seat: int, row: Any, memory: Any, found: Any, scale: int, n_cards: int, grids: Any) -> None:
+def _entities(out: Any, seat: int, row: Any, memory: Any, found: Any, scale: int, n_cards: int, grids: Any) -> int:
     encode_entities(out, seat, row, memory, scale, n_cards)
     write_entities_mask(out, found, grids)
+    return out[_LEFT_OUT]
 
 
 class EntitiesEncoder(RowEncoder):
@@ -54,22 +62,21 @@ class EntitiesEncoder(RowEncoder):
 
     def write(
         self, out: np.ndarray, seat: int, row: np.ndarray, memory: np.ndarray, found: np.ndarray, battle: Any
-    ) -> None:
-        _entities(out, seat, row, memory, found, self.scale, self.cards, self.cache.grids)
+    ) -> int:
+        return int(_entities(out, seat, row, memory, found, self.scale, self.cards, self.cache.grids))
 
 
 @njit(cache=True)
 def _spatial(
     out: Any, seat: int, row: Any, memory: Any, found: Any, const: Any, zone_class: int, grids: Any, table_keys: Any,
     table_grid: Any, grids_any: Any,
-) -> Any:
-    """Write the row, or return the key of the zone that nobody has worked out yet; 0 when all went well."""
+) -> tuple[Any, int]:
+    """Write the row; ``(0, cells left out)``, or ``(key, 0)`` of a zone that nobody has worked out yet."""
     key = zone_key(row, seat, zone_class)
     zone = find_one(key, table_keys, table_grid)
     if zone < 0:
-        return key
-    write_spatial(out, seat, row, memory, found, const, zone, grids)
-    return np.uint64(0)
+        return key, 0
+    return np.uint64(0), write_spatial(out, seat, row, memory, found, const, zone, grids)
 
 
 class SpatialEncoder(RowEncoder):
@@ -81,14 +88,14 @@ class SpatialEncoder(RowEncoder):
 
     def write(
         self, out: np.ndarray, seat: int, row: np.ndarray, memory: np.ndarray, found: np.ndarray, battle: Any
-    ) -> None:
+    ) -> int:
         c = self.cache
         while True:
             # The table before the grids: an index of the one is good in any later state of the other.
             table = c.table
-            unknown = _spatial(out, seat, row, memory, found, self.const, c.zone_class, c.grids, *table)
+            unknown, left_out = _spatial(out, seat, row, memory, found, self.const, c.zone_class, c.grids, *table)
             if not unknown:
-                return
+                return int(left_out)
             c.learn_zone(decode_state(battle), seat, int(unknown))
 
 

@@ -78,7 +78,7 @@ class EnvGame(Game):
 
     def encode(self, seat: int, out: np.ndarray) -> None:
         obs = self._obs[AGENTS[seat]]
-        self.layout.pack(obs, obs[MASK], out)
+        self.loss = self.loss.plus(self.layout.pack(obs, obs[MASK], out))
 
     def scripted_view(self, seat: int) -> tuple[dict[str, Any], np.ndarray]:
         obs = self._obs[AGENTS[seat]]

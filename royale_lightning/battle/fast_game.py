@@ -14,6 +14,7 @@ from .encoders import make_encoder
 from .engine import decode_state, new_battle, reset_battle, shared_engine
 from .entities import HEIGHT, WIDTH
 from .game import Game, Outcome
+from .layout import Loss
 from .legality import bodies_hash, find, seat_slots
 from .memory import MEMORY, observe, seed_memory
 from .rewards import linear_terms, pay, start_of
@@ -195,7 +196,9 @@ class FastGame(Game):
     def encode(self, seat: int, out: np.ndarray) -> None:
         memory = self.ints[seat * MEMORY : (seat + 1) * MEMORY]
         found = self.ints[_B_FOUND + 4 * seat : _B_FOUND + 4 * seat + 4]
-        self.encoder.write(out, seat, self.row, memory, found, self.battle)
+        left_out = self.encoder.write(out, seat, self.row, memory, found, self.battle)
+        if left_out:
+            self.loss = self.loss.plus(Loss(left_out, 0))
 
     def scripted_view(self, seat: int) -> tuple[dict[str, Any], np.ndarray]:
         found = self.ints[_B_FOUND + 4 * seat : _B_FOUND + 4 * seat + 4]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .layout import EXACT, Loss
 from .round import Assignment
 
 
@@ -27,7 +28,7 @@ class Game(ABC):
     After ``reset`` and every ``step``: ``choice[seat]`` says whether a seat has more than one legal action,
     ``reward[seat]`` what the step paid, ``ended`` and ``truncated`` how the battle stands, ``full[seat]`` whether
     the seat's elixir bar is full. Seats named in ``watched`` keep a memory and can be encoded; the others can only
-    be asked for their mask.
+    be asked for their mask. ``loss`` counts what the rows written so far could not hold.
     """
 
     choice: list[bool]
@@ -36,6 +37,7 @@ class Game(ABC):
     ended: bool
     truncated: bool
     refused: int
+    loss: Loss = EXACT
 
     @abstractmethod
     def reset(self, assignment: Assignment, watched: tuple[bool, bool]) -> None: ...

@@ -33,6 +33,9 @@ class Loss(NamedTuple):
     clipped: int
     rounded: int
 
+    def plus(self, other: Loss) -> Loss:
+        return Loss(self.clipped + other.clipped, self.rounded + other.rounded)
+
 
 EXACT = Loss(0, 0)
 

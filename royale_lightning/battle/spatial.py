@@ -250,8 +250,8 @@ def _cards(out: Any, team: int, row: Any, m: Any, n_cards: int) -> None:
 @njit(cache=True)
 def write_spatial(
     out: Any, team: int, row: Any, m: Any, found: Any, const: Any, zone: int, grids: Any
-) -> None:
-    """Write one seat's row.
+) -> int:
+    """Write one seat's row; returns how many cells it had no room for.
 
     Args:
         out: uint8 ``[row_bytes]``.
@@ -277,3 +277,4 @@ def write_spatial(
         if found[k] >= 0:
             out[at : at + GRID_BYTES] = grids[found[k]]
         at += GRID_BYTES
+    return left_out

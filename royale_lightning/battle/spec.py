@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from royalegym import STARTER_DECK
 from royalegym.action import ActionParser, TileActionParser
 from royalegym.done_condition import DoneCondition, GameOverCondition
@@ -20,7 +21,9 @@ from royalegym.state_mutator import DefaultStateMutator, StateMutator
 
 from ..errors import UserError, near_matches
 from ..parts import Part, PartLike
+from . import codec
 from .actions import ActionLayout
+from .codec import LEAST_STATES
 from .engine import engine_identity, shared_engine
 from .entities_layout import ENTITIES
 from .layout import MASK, Field, RowLayout
@@ -57,6 +60,8 @@ class BattleSpec:
         termination, truncation: further RoyaleGym ``DoneCondition`` s.
         actions: a RoyaleGym ``ActionParser``; unset, the 2,305 actions of ``TileActionParser``.
         command_delay_ticks: ticks between a tap and its play; the live game's client shows 21 to 22.
+        codec_states: states played to decide how an observation of your own is stored (``battle/codec.py``); at least
+            1,000, a second or two. 0 stores every key as its space declares it.
         arena: ``auto`` takes the batched arena where it plays exactly these settings and RoyaleGym's environment
             elsewhere (other observations, action spaces, done conditions and rewards, a command delay, evolved or hero
             forms); ``env`` insists on the latter.
@@ -72,6 +77,7 @@ class BattleSpec:
     truncation: PartLike | None = None
     actions: PartLike | None = None
     command_delay_ticks: int = 0
+    codec_states: int = 2000
     arena: str = "auto"
 
     def __post_init__(self) -> None:
@@ -83,6 +89,11 @@ class BattleSpec:
             raise UserError(f"battle.max_ticks is {self.max_ticks}; give a positive number of ticks, or leave it out")
         if self.command_delay_ticks < 0:
             raise UserError(f"battle.command_delay_ticks is {self.command_delay_ticks}; give 0 or more ticks")
+        if self.codec_states and self.codec_states < LEAST_STATES:
+            raise UserError(
+                f"battle.codec_states is {self.codec_states}; give at least {LEAST_STATES:,}, or 0 to store every key "
+                "as its space declares it"
+            )
         if self.arena not in ("auto", "env"):
             raise UserError(f"battle.arena is {self.arena!r}; give auto or env")
         for deck in self.decks or ():
@@ -234,15 +245,36 @@ class BattleSpec:
             from .spatial_row import spatial_layout
 
             return spatial_layout(self.action_layout.n_actions)
-        parser = self.make_actions()
-        builder = self.make_observation()
-        engine = shared_engine()
-        parser.bind(engine)
-        builder.bind(engine, parser)
-        found = [(k, s) for k, s in builder.observation_space().spaces.items() if k not in MASK_KEYS]
-        fields = [Field(k, str(s.dtype), tuple(s.shape or ())) for k, s in found]
+        if self.codec_states:
+            return codec.build_layout(self)
+        fields = [Field(k, str(s.dtype), s.shape) for k, s in self.observation_boxes().items()]
         fields.sort(key=lambda f: (-np.dtype(f.dtype).itemsize, f.name))
         return RowLayout(part.class_path, tuple(fields), self.action_layout.n_actions)
+
+    def adopt(self, layout: RowLayout) -> None:
+        """Use another process's layout instead of working it out here: every process must write the same bytes."""
+        self.__dict__["row_layout"] = layout
+
+    def observation_boxes(self) -> dict[str, spaces.Box]:
+        """The declared space of every key but the mask's, from the builder bound to the engine.
+
+        Raises:
+            UserError: a key is no ``Box``.
+        """
+        parser = self.make_actions()
+        builder = self.make_observation()
+        parser.bind(shared_engine())
+        builder.bind(shared_engine(), parser)
+        found = {}
+        for key, space in builder.observation_space().spaces.items():
+            if key in MASK_KEYS:
+                continue
+            if not isinstance(space, spaces.Box):
+                raise UserError(
+                    f"battle.observation: key {key!r} is a {type(space).__name__}, and rows hold arrays; make it a Box"
+                )
+            found[key] = space
+        return found
 
     @property
     def cards(self) -> Sequence[CardInfo]:

@@ -18,6 +18,7 @@ import msgspec
 
 from ..errors import UserError
 from .arena import ArenaSettings, build_arena
+from .layout import EXACT, Loss, RowLayout
 from .round import Assignment, EpisodeRecord, Round, SavedBattle
 from .spec import BattleSpec
 
@@ -28,6 +29,7 @@ class Start(msgspec.Struct, tag="start"):
     """First frame: what to play and where. ``first`` counts battles of the whole run, ``at`` those of the block."""
 
     spec: dict[str, Any]
+    layout: RowLayout
     settings: ArenaSettings
     block: str
     block_battles: int
@@ -63,6 +65,7 @@ class Restore(msgspec.Struct, tag="restore"):
 class Done(msgspec.Struct, tag="done"):
     episodes: list[EpisodeRecord] = []
     refused: int = 0
+    loss: Loss = EXACT
     saved: list[SavedBattle] = []
 
 
@@ -113,8 +116,10 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
     block = attach(start.block)
     try:
         whole = Round(start.block_battles, start.row_bytes, block.buf)
+        spec = BattleSpec(**start.spec)
+        spec.adopt(start.layout)
         arena = build_arena(
-            BattleSpec(**start.spec), start.first, start.battles, whole.part(start.at, start.battles), start.settings
+            spec, start.first, start.battles, whole.part(start.at, start.battles), start.settings
         )
         send(sink, Done())
         while (message := receive(source, Command)) is not None:
@@ -129,7 +134,7 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
                 arena.restore(message.saved)
             else:
                 arena.advance(message.assignments)
-            send(sink, Done(arena.round.episodes, arena.refused, saved))
+            send(sink, Done(arena.round.episodes, arena.refused, arena.loss, saved))
         arena.close()
         del arena, whole
     except Exception as exc:

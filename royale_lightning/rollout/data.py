@@ -192,8 +192,11 @@ class SelfPlayData(pl.LightningDataModule):
             "time/step": r.seconds["step"],
             "time/inference": r.seconds["inference"],
             "time/collect_other": r.seconds["other"],
-            "health/actions_refused": self._source.refused() if self._source is not None else 0,
         }
+        if self._source is not None:
+            loss = self._source.loss()
+            m["health/actions_refused"] = self._source.refused()
+            m["health/codec_clipped"], m["health/codec_rounded"] = loss.clipped, loss.rounded
         played = [e for e in r.episodes if not e.staggered]
         m["battle/episodes"] = len(played)
         if played:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..battle import codec
 from ..battle import spatial_row as s
 from ..battle.layout import RowLayout
 
@@ -66,5 +67,47 @@ def spatial(stored: Stored, layout: RowLayout) -> dict[str, Tensor]:
     return {"spatial": planes, "vector": vector}
 
 
+_SHOWN = {"uint8": torch.uint8, "int16": torch.int16, "uint16": torch.int32, "int32": torch.int32,
+          "float32": torch.float32}
+
+
+@lru_cache(maxsize=8)
+def _codec_plan(layout: RowLayout, device: torch.device) -> list[tuple[Tensor, list[Tensor]]]:
+    """Per key: its static planes ``[planes, cells]``, and the planes of each group."""
+    out = []
+    for plan in codec.plans_of(layout):
+        # numpy's uint16 goes through int64: torch converts few things to and from its own.
+        static = torch.from_numpy(plan.static.astype(np.int64) if plan.dtype == "uint16" else plan.static)
+        at = [torch.from_numpy(g.planes).to(device) for g in plan.groups]
+        out.append((static.to(device=device, dtype=_SHOWN[plan.dtype]), at))
+    return out
+
+
+def codec_fields(stored: Stored, layout: RowLayout) -> dict[str, Tensor]:
+    """Every key ``[B, *shape]`` as ``battle.codec`` decodes it (uint16 as int32)."""
+    out = {}
+    for plan, (static, at) in zip(codec.plans_of(layout), _codec_plan(layout, _device(stored)), strict=True):
+        b = len(next(iter(stored.values())))
+        value = static.expand(b, -1, -1).contiguous() if len(plan.groups) != 1 or plan.static_planes.size else None
+        for g, planes in zip(plan.groups, at, strict=True):
+            x = stored[g.name]
+            x = unpack_bits(x, plan.cells) if g.kind == "bits" else x
+            x = x.to(static.dtype)
+            if value is None:  # one group is the whole key
+                value = x
+            else:
+                value[:, planes] = x
+        assert value is not None
+        out[plan.name] = value.reshape((b, *plan.shape))
+    return out
+
+
+def _device(stored: Stored) -> torch.device:
+    return next(iter(stored.values())).device
+
+
 #: Decoder name (``RowLayout.decoder``) -> a network's fields.
-DECODERS: dict[str, Callable[[Stored, RowLayout], dict[str, Tensor]]] = {s.DECODER: spatial}
+DECODERS: dict[str, Callable[[Stored, RowLayout], dict[str, Tensor]]] = {
+    s.DECODER: spatial,
+    codec.DECODER: codec_fields,
+}

@@ -12,8 +12,9 @@ from torch import Tensor
 from ..battle.layout import MASK, RowLayout
 from .decoders import DECODERS
 
-_TORCH = {"uint8": torch.uint8, "int16": torch.int16, "uint16": torch.uint16, "int32": torch.int32,
-          "float16": torch.float16, "float32": torch.float32}
+_TORCH = {"bool": torch.bool, "uint8": torch.uint8, "int8": torch.int8, "int16": torch.int16, "uint16": torch.uint16,
+          "int32": torch.int32, "int64": torch.int64, "float16": torch.float16, "float32": torch.float32,
+          "float64": torch.float64}
 _SHIFTS: dict[torch.device, Tensor] = {}
 
 

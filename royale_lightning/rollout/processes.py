@@ -12,6 +12,7 @@ from multiprocessing import shared_memory
 import numpy as np
 
 from ..battle.arena import ArenaSettings
+from ..battle.layout import EXACT, Loss
 from ..battle.round import Assignment, Round, SavedBattle
 from ..battle.spec import BattleSpec
 from ..battle.worker import Advance, Command, Done, Failed, Gamma, Observe, Reply, Restore, Save, Start, receive, send
@@ -52,6 +53,7 @@ class ProcessSource(RolloutSource):
         self._ranges = [(int(a), int(b)) for a, b in pairwise(bounds)]
         self._first = first
         self._refused = [0] * workers
+        self._loss = [EXACT] * workers
         self._workers: list[subprocess.Popen[bytes]] = []
         for lo, hi in self._ranges:
             p = subprocess.Popen(
@@ -59,9 +61,9 @@ class ProcessSource(RolloutSource):
             )
             self._workers.append(p)
             name = self._block.name
-            self._send(
-                p, Start(spec.as_dict(), settings, name, battles, row_bytes, first + lo, lo, hi - lo, sys.path)
-            )
+            self._send(p, Start(
+                spec.as_dict(), spec.row_layout, settings, name, battles, row_bytes, first + lo, lo, hi - lo, sys.path
+            ))
         for i in range(workers):
             self._reply(i)
 
@@ -76,7 +78,7 @@ class ProcessSource(RolloutSource):
         assert p.stdout is not None
         reply = receive(p.stdout, Reply)
         if isinstance(reply, Done):
-            self._refused[i] = reply.refused
+            self._refused[i], self._loss[i] = reply.refused, reply.loss
             return reply
         self.close()
         if isinstance(reply, Failed):
@@ -114,6 +116,9 @@ class ProcessSource(RolloutSource):
 
     def refused(self) -> int:
         return sum(self._refused)
+
+    def loss(self) -> Loss:
+        return Loss(sum(x.clipped for x in self._loss), sum(x.rounded for x in self._loss))
 
     def close(self) -> None:
         workers, self._workers = self._workers, []

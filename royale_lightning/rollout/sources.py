@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..battle.arena import Arena, ArenaSettings, build_arena, default_threads
+from ..battle.layout import Loss
 from ..battle.round import Assignment, Round, SavedBattle
 from ..battle.spec import BattleSpec
 
@@ -46,6 +47,10 @@ class RolloutSource(ABC):
         """Actions the engine refused so far. The mask promises 0."""
 
     @abstractmethod
+    def loss(self) -> Loss:
+        """Numbers of observations that the rows so far did not hold exactly."""
+
+    @abstractmethod
     def close(self) -> None:
         """Give back threads, processes and shared memory. Idempotent."""
 
@@ -74,6 +79,9 @@ class InlineSource(RolloutSource):
 
     def refused(self) -> int:
         return self.arena.refused
+
+    def loss(self) -> Loss:
+        return self.arena.loss
 
     def close(self) -> None:
         self.arena.close()
