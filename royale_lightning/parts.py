@@ -11,12 +11,32 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import UserError, near_matches
 
-#: What a setting for a part accepts. ``Part.of`` turns each into a :class:`Part`.
-PartLike = str | dict[str, Any]
+
+class PartSetting:
+    """A part as the command line reads it: opaque to the parser, which would take a mapping with ``class_path`` apart
+    and merge it with the one before, so that two configurations could not name two networks.
+
+    Args:
+        value: what the user wrote; :meth:`Part.of` reads it where the setting's short names are known.
+    """
+
+    def __init__(self, value: str | dict[str, Any]) -> None:
+        if not isinstance(value, str | dict):
+            raise ValueError("write a short name, a class path, or a mapping with class_path and init_args")
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PartSetting) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 @dataclass(frozen=True)
@@ -27,7 +47,7 @@ class Part:
     init_args: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, value: PartLike | Part, where: str, shipped: Mapping[str, str]) -> Part:
+    def of(cls, value: PartLike, where: str, shipped: Mapping[str, str]) -> Part:
         """Read a part as a user writes it.
 
         Args:
@@ -37,6 +57,8 @@ class Part:
         """
         if isinstance(value, Part):
             return value
+        if isinstance(value, PartSetting):
+            value = value.value
         if isinstance(value, str):
             if value in shipped:
                 return cls(shipped[value])
@@ -93,6 +115,13 @@ class Part:
     def in_main(self) -> bool:
         """Whether the class lives in a notebook cell or script, where no other process can import it."""
         return self.class_path.startswith("__main__.")
+
+
+#: What a setting for a part accepts. At run time the parser's own view of it, see :class:`PartSetting`.
+if TYPE_CHECKING:
+    PartLike = str | dict[str, Any] | Part | PartSetting
+else:
+    PartLike = PartSetting
 
 
 def part(cls: type, **init_args: Any) -> dict[str, Any]:

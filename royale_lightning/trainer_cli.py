@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import yaml
 from jsonargparse import Namespace
+from jsonargparse.typing import register_type
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -22,7 +23,17 @@ from .defaults import LOGGERS, TRAINER_DEFAULTS, complete, named_loggers
 from .errors import UserError
 from .measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from .parse_errors import ParseFailure, sentence
+from .parts import PartSetting
 from .signals import StopNow
+
+
+def _read_part(value: Any) -> PartSetting:
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = yaml.safe_load(value)
+    return PartSetting(value)
+
+
+register_type(PartSetting, serializer=lambda setting: setting.value, deserializer=_read_part)
 
 
 class RoyaleParser(LightningArgumentParser):

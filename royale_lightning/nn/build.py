@@ -20,7 +20,7 @@ _WHERE = "model.network"
 _CRITIC = "critic"
 
 
-def build_network(part: PartLike | Part, inputs: Inputs, seed: int) -> ActorCritic:
+def build_network(part: PartLike, inputs: Inputs, seed: int) -> ActorCritic:
     """The network that ``part`` names, on the CPU.
 
     Its weights are a function of ``seed`` (and of the part) alone, and torch's global generator is left as it

@@ -201,6 +201,21 @@ class SelfPlayModule(pl.LightningModule):
         run = Path(self.trainer.default_root_dir).resolve().name
         return Bot.of(self.network, self.network_part, data.battle, game_steps=data.game_steps, run=run)
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse another network's weights with one sentence, instead of a page of shapes."""
+        saved, own = checkpoint["state_dict"], self.state_dict()
+        odd = [
+            k for k in sorted({*saved, *own})
+            if k not in saved or k not in own or saved[k].shape != own[k].shape
+        ]
+        if odd:
+            was = checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {}).get("network")
+            raise UserError(
+                f"the checkpoint holds another network than model.network: it was {was}, now it is "
+                f"{self.network_part.as_dict()}, and {len(odd)} weights differ, {odd[0]!r} among them; leave "
+                "model.network as it was"
+            )
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The bot's record, so that the file plays without its run."""
         checkpoint["bot"] = self.bot().record.as_dict()

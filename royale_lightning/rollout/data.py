@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from ..battle.arena import LEARNER
-from ..battle.opponents import PREFIX, is_scripted
+from ..battle.opponents import PREFIX, is_scripted, make_opponent
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
 from ..errors import UserError
@@ -93,6 +93,8 @@ class SelfPlayData(pl.LightningDataModule):
     def setup(self, stage: str) -> None:
         if stage == "fit":
             self.battle.validate()
+            for name in self.opponents.scripted_opponents if self.opponents.scripted else ():
+                make_opponent(name)
 
     def train_dataloader(self) -> SelfPlayDataset:
         """The dataset itself, unwrapped: one object for the whole fit."""

@@ -1,0 +1,111 @@
+"""Each mistake a user can make gives one clear sentence and a non-zero exit, before any training starts."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from royalegym.reward import RewardFunction
+from torch import Tensor
+
+from royale_lightning.cli import main
+from royale_lightning.nn import ActorCritic, Inputs
+
+CONFIG = str(Path(__file__).parents[2] / "configs" / "debug.yaml")
+FIT = ["fit", "--config", CONFIG]
+STARTER = ["Knight", "Archer", "Giant", "Minions", "Fireball", "Zap", "Cannon", "Musketeer"]
+
+
+class RaisesOnBind(RewardFunction):
+    def bind(self, engine: Any) -> None:
+        raise RuntimeError("I need a licence")
+
+    def get_reward(self, team: int, prev: Any, state: Any, results: Any) -> float:
+        return 0.0
+
+
+class ShortLogits(ActorCritic):
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(12, 7)
+
+    def forward(self, obs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        x = self.layer(obs["wide"].float())
+        return x, x[:, 0]
+
+
+def deck(cards: list[str]) -> list[str]:
+    return ["--data.battle.deck", "[" + ", ".join(cards) + "]"]
+
+
+MISTAKES = {
+    "unknown key": (["--data.rollout.battels", "8"], r"battels.*battles"),
+    "unknown card": (deck([*STARTER[:7], "Musketer"]), r"'Musketer'.*did you mean 'Musketeer'"),
+    "seven cards": (deck(STARTER[:7]), r"has 7 cards"),
+    "a card twice": (deck([*STARTER[:7], "Zap"]), r"'Zap' twice"),
+    "negative gamma": (["--model.ppo.gamma", "-0.5"], r"gamma must be in \(0, 1\], was -0.5"),
+    "no such checkpoint": (["--ckpt_path", "nowhere/last.ckpt"], r"nowhere/last.ckpt"),
+    "0 battles": (["--data.rollout.battles", "0"], r"rollout.battles is 0"),
+    "a reward that raises": (["--data.battle.reward", f"{__name__}.RaisesOnBind"], r"I need a licence.*battle.reward"),
+    "a network of the wrong shape": (["--model.network", f"{__name__}.ShortLogits"], r"2305|2,305"),
+    "max_time": (["--trainer.max_time", "00:00:10:00"], r"StopAfter"),
+    "a small buffer": (["--data.rollout.rows_per_iteration", "32"], r"rows_per_iteration is 32"),
+    "a short name nobody knows": (["--model.network", "entitee"], r"'entitee'.*did you mean 'entity'"),
+    "an opponent nobody knows": (["--data.opponents.scripted_opponents", "[pushh]"], r"'pushh'.*did you mean 'push'"),
+}
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one sentence. Lightning's own log lines go to the stream of the test that first used them."""
+    lines = [x for x in capsys.readouterr().err.strip().splitlines() if x]
+    sentences = [x for x in lines if x.startswith("error: ")]
+    assert len(sentences) == 1, lines
+    assert lines[-1] == sentences[0]
+    return sentences[0]
+
+
+@pytest.fixture(autouse=True)
+def quiet_lightning() -> Iterator[None]:
+    """Lightning's loggers hold the stream of whoever imported it; capsys closes that stream after its test."""
+    loggers = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
+    kept = [(x, x.handlers[:]) for x in loggers]
+    for x in loggers:
+        x.handlers = []
+    yield
+    for x, handlers in kept:
+        x.handlers = handlers
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, sentence = MISTAKES[name]
+    code = main([*FIT, *arguments])
+    err = said(capsys)
+    assert code == 2, err
+    assert re.search(sentence, err), err
+    assert not list(tmp_path.glob("runs/*")), "a refused start leaves no run behind"
+
+
+def test_an_occupied_folder_and_another_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*FIT, "--run_dir", "mine", "--stop.iterations", "1"]) == 0
+    capsys.readouterr()
+    assert main([*FIT, "--run_dir", "mine"]) == 2
+    assert "mine" in said(capsys)
+    other = '{"class_path": "entity", "init_args": {"width": 32, "layers": 1, "heads": 2}}'
+    assert main(["fit", "--ckpt_path", "mine/checkpoints/last.ckpt", "--model.network", other,
+                 "--stop.iterations", "2"]) == 2
+    assert "network" in said(capsys)
+    assert main(["fit", "--ckpt_path", "mine/checkpoints/last.ckpt", "--data.battle.deck", "random",
+                 "--stop.iterations", "2"]) == 2
+    assert "battle" in said(capsys)
