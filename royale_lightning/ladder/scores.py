@@ -58,7 +58,11 @@ class OpponentScore:
 
 @dataclass(frozen=True)
 class ModeScores:
-    """One way of acting against every opponent; ``mean_score`` weighs the opponents equally."""
+    """One way of acting against every opponent; ``mean_score`` weighs the opponents equally.
+
+    It has no interval on purpose: all opponents are met on the same seeds, where the bot spends the same draws, so
+    one lucky seed is lucky against several of them and their errors do not average out as independent ones would.
+    """
 
     opponents: dict[str, OpponentScore]
     mean_score: float
@@ -95,15 +99,15 @@ class Scores:
         """For people: one block of rows per mode."""
         steps = f"{self.game_steps:,} game steps" if self.game_steps else "untrained"
         table = Table(title=f"{self.checkpoint} · {steps} · seeds from {self.seed}")
-        table.add_column("acting")
-        table.add_column("opponent")
-        for name in ("games", "W-D-L", "score", "95 % interval", "mean ticks"):
-            table.add_column(name, justify="right")
+        table.add_column("acting", no_wrap=True)
+        table.add_column("opponent", no_wrap=True)
+        for name in ("games", "W-D-L", "score", "95 %", "ticks"):
+            table.add_column(name, justify="right", no_wrap=True)
         for mode, scores in self.modes.items():
             for name, s in scores.opponents.items():
                 table.add_row(
                     mode, name, str(s.games), f"{s.wins}-{s.draws}-{s.losses}", f"{s.score:.3f}",
-                    f"{s.low:.3f} to {s.high:.3f}", f"{s.mean_ticks:.0f}",
+                    f"{s.low:.3f}–{s.high:.3f}", f"{s.mean_ticks:.0f}",
                 )
             table.add_row(mode, "mean", "", "", f"{scores.mean_score:.3f}", "", "", style="bold", end_section=True)
         return table

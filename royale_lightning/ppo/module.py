@@ -222,16 +222,21 @@ class SelfPlayModule(pl.LightningModule):
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """``test``, ``validate`` and ``predict`` play instead of reading a data set; rank 0 plays for all."""
-        from ..ladder.scores import measure
-
-        if self.trainer.is_global_zero:
-            asked: Measure = self.trainer.datamodule.asked()  # type: ignore[attr-defined]
-            measure(self.bot(), asked, checkpoint=str(self.trainer.ckpt_path or ""))
+        self._measure()
 
     validation_step = test_step
 
-    def predict_step(self, batch: Any, batch_idx: int) -> None:
-        self.test_step(batch, batch_idx)
+    def predict_step(self, batch: Any, batch_idx: int) -> str:
+        """Where the replays are; Lightning warns of a prediction that is None."""
+        return self._measure()
+
+    def _measure(self) -> str:
+        from ..ladder.scores import measure
+
+        if not self.trainer.is_global_zero:
+            return ""
+        asked: Measure = self.trainer.datamodule.asked()  # type: ignore[attr-defined]
+        return str(measure(self.bot(), asked, checkpoint=str(self.trainer.ckpt_path or "")))
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         if self._ratio_error is not None and self.global_step == 0:

@@ -103,14 +103,14 @@ def test_the_replays_of_predict_verify(bot: Bot, tmp_path: Path, monkeypatch: py
 
 
 def test_a_replay_is_the_battle_that_was_played(bot: Bot, tmp_path: Path) -> None:
-    (replay,) = write_replays({"bot": bot}, [PlannedGame("scripted:defend", "bot", 8)], bot.spec, tmp_path)
+    (replay,) = write_replays({"bot": bot}, [PlannedGame("scripted:push", "bot", 3)], bot.spec, tmp_path)
     trace = load_trace(replay.trace)
     assert trace.result is not None
     assert (trace.result.winner, tuple(trace.result.crowns)) == (replay.record.winner, replay.record.crowns)
     # The same battle through RoyaleGym, the bot deciding live.
     from royale_lightning.battle.opponents import make_opponent
 
-    live = record_battle(bot.make_env(), make_opponent("defend"), bot, 8)
+    live = record_battle(bot.make_env(), make_opponent("push"), bot, 3)
     assert live.result == trace.result
     assert [f.state_hash for f in live.frames] == [f.state_hash for f in trace.frames]
 
