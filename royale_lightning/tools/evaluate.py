@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import UserError, near_matches
 from ..measure import DEFAULT_SEED
 
 #: How a player is written on the command line.
@@ -75,6 +76,11 @@ def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, A
         if text.removeprefix(PREFIX) in (*LADDER, *EXTRA):
             names.append(PREFIX + text.removeprefix(PREFIX))
             continue
+        if not Path(text).exists():
+            known = (*LADDER, *EXTRA)
+            raise UserError(
+                f"player {text!r} is neither a path nor one of {', '.join(known)}{near_matches(text, known)}"
+            )
         bot = Bot.load(text, sharp=sharp)
         name = bot.name if bot.name not in bots else f"{bot.name}-{label}"
         bots[name] = bot
