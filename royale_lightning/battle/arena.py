@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
+from .frames import StackedGame
 from .game import Game
 from .layout import EXACT, Loss
 from .opponents import is_scripted, make_opponent
@@ -356,6 +357,8 @@ def build_arena(spec: BattleSpec, first: int, battles: int, round_: Round, setti
         from .env_arena import EnvGame
 
         games = [EnvGame(spec) for _ in range(battles)]
+    if spec.frame_stack > 1:
+        games = [StackedGame(g, spec.row_layout) for g in games]
     return Arena(games, first, round_, settings)
 
 

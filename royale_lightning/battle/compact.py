@@ -31,5 +31,10 @@ def decode(rows: np.ndarray, layout: RowLayout) -> dict[str, np.ndarray]:
         rows: uint8 ``[n, row_bytes]``.
     """
     views = layout.views(rows)
+    if layout.frame:
+        each = decode(rows.reshape(len(rows) * layout.frames, -1), layout.frame)
+        del each[MASK]
+        stacked = {k: v.reshape((len(rows), layout.frames, *v.shape[1:])) for k, v in each.items()}
+        return {**stacked, MASK: layout.unpack_mask(views[MASK])}
     out = DECODERS[layout.decoder](rows, layout) if layout.decoder else {f.name: views[f.name] for f in layout.fields}
     return {**out, MASK: layout.unpack_mask(views[MASK])}

@@ -40,7 +40,7 @@ class EnvGame(Game):
     def __init__(self, spec: BattleSpec) -> None:
         self.spec = spec
         self.env = make_env(spec)
-        self.layout = spec.row_layout
+        self.layout = spec.row_layout.single
         self.choice = [False, False]
         self.reward = [0.0, 0.0]
         self.full = [False, False]

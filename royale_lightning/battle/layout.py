@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -70,6 +70,9 @@ class RowLayout:
         decoder: name of what makes ``fields`` of the stored bytes; empty where they are stored as they are.
         packed: the row's own fields where a decoder makes the others of them, widest dtype first.
         table: constants the decoder needs, as JSON; part of the digest, so a row is never read by another table.
+        frames: how many frames one row holds, oldest first (:meth:`stacked`).
+        frame: layout of each, where there are several; ``fields`` then have a leading axis of frames, and everything
+            here that reads or writes a row concerns the newest.
     """
 
     name: str
@@ -78,11 +81,25 @@ class RowLayout:
     decoder: str = ""
     packed: tuple[Field, ...] = ()
     table: str = ""
+    frames: int = 1
+    frame: RowLayout | None = None
+
+    def stacked(self, frames: int) -> RowLayout:
+        """Rows of several frames of this layout; itself for one."""
+        if frames == 1:
+            return self
+        fields = tuple(Field(f.name, f.dtype, (frames, *f.shape)) for f in self.fields)
+        return replace(self, fields=fields, packed=self.stored, frames=frames, frame=self)
+
+    @property
+    def single(self) -> RowLayout:
+        """The layout of one frame."""
+        return self.frame or self
 
     @property
     def stored(self) -> tuple[Field, ...]:
-        """The row's own fields, in byte order."""
-        return self.packed if self.decoder else self.fields
+        """A frame's own fields, in byte order."""
+        return self.packed if self.decoder or self.frame else self.fields
 
     @cached_property
     def mask_bytes(self) -> int:
@@ -90,7 +107,7 @@ class RowLayout:
 
     @cached_property
     def offsets(self) -> dict[str, int]:
-        at, out = 0, {}
+        at, out = (self.frames - 1) * self.frame.row_bytes if self.frame else 0, {}
         for f in self.stored:
             out[f.name] = at
             at += f.nbytes
@@ -105,6 +122,8 @@ class RowLayout:
     @cached_property
     def digest(self) -> str:
         """16 hex digits over everything that decides how the bytes are read."""
+        if self.frame:
+            return hashlib.sha256(f"{self.frame.digest} x {self.frames}".encode()).hexdigest()[:16]
         parts = [self.name, [(f.name, f.dtype, f.shape) for f in self.fields], self.n_actions]
         if self.decoder:
             parts += [self.decoder, [(f.name, f.dtype, f.shape) for f in self.packed], self.table]
@@ -135,6 +154,8 @@ class RowLayout:
         Raises:
             UserError: a field is missing or has another shape, or the mask covers another action space.
         """
+        if self.frame:
+            return self.frame.pack(obs, mask, out[-self.frame.row_bytes :])
         values = {}
         for f in self.fields:
             if f.name not in obs:

@@ -62,6 +62,8 @@ class BattleSpec:
         command_delay_ticks: ticks between a tap and its play; the live game's client shows 21 to 22.
         codec_states: states played to decide how an observation of your own is stored (``battle/codec.py``); at least
             1,000, a second or two. 0 stores every key as its space declares it.
+        frame_stack: frames the network sees, the present one last. The others are the seat's latest decisions of the
+            episode that had a choice, zeros before its first; every field has a leading axis of frames.
         arena: ``auto`` takes the batched arena where it plays exactly these settings and RoyaleGym's environment
             elsewhere (other observations, action spaces, done conditions and rewards, a command delay, evolved or hero
             forms); ``env`` insists on the latter.
@@ -78,6 +80,7 @@ class BattleSpec:
     actions: PartLike | None = None
     command_delay_ticks: int = 0
     codec_states: int = 2000
+    frame_stack: int = 1
     arena: str = "auto"
 
     def __post_init__(self) -> None:
@@ -89,6 +92,8 @@ class BattleSpec:
             raise UserError(f"battle.max_ticks is {self.max_ticks}; give a positive number of ticks, or leave it out")
         if self.command_delay_ticks < 0:
             raise UserError(f"battle.command_delay_ticks is {self.command_delay_ticks}; give 0 or more ticks")
+        if self.frame_stack < 1:
+            raise UserError(f"battle.frame_stack is {self.frame_stack}; give at least 1 frame")
         if self.codec_states and self.codec_states < LEAST_STATES:
             raise UserError(
                 f"battle.codec_states is {self.codec_states}; give at least {LEAST_STATES:,}, or 0 to store every key "
@@ -237,6 +242,9 @@ class BattleSpec:
     @cached_property
     def row_layout(self) -> RowLayout:
         """How this observation is stored."""
+        return self._frame_layout().stacked(self.frame_stack)
+
+    def _frame_layout(self) -> RowLayout:
         part = self.part("observation")
         assert part is not None
         if self.shipped_observation == "entities":

@@ -138,10 +138,15 @@ class Bot:
         here and one played by the batched evaluation spend the same draws.
 
         Raises:
-            UserError: ``obs`` is not the observation the bot was trained on.
+            UserError: ``obs`` is not the observation the bot was trained on, or the bot sees several frames.
         """
         if not mask[1:].any():
             return NOOP
+        if self.layout.frames > 1:
+            raise UserError(
+                f"this bot sees {self.layout.frames} frames (battle.frame_stack) and RoyaleGym does not say when a "
+                "battle begins or which seat asks; play it through `royale-lightning evaluate`, which remembers them"
+            )
         row = np.zeros((1, self.layout.row_bytes), dtype=np.uint8)
         self.layout.pack(obs, mask, row[0])
         # One row is too small to share: on a busy machine the threads' hand-overs took 12 times its own time.

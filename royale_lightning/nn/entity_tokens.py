@@ -67,6 +67,11 @@ class EntityTokens(nn.Module):
                 f"EntityNetwork reads the 'entities' row, but the observation makes {inputs.layout.name!r} rows, "
                 f"which have no {missing[0]!r}; choose the entities observation or another model.network"
             )
+        if inputs.layout.frames > 1:
+            raise UserError(
+                f"EntityNetwork reads one frame and battle.frame_stack is {inputs.layout.frames}; set it to 1, or use "
+                "a model.network of your own that reads several"
+            )
         a = inputs.actions
         if a.slots != fields["hand"][0] or a.tiles_y % 2 or a.tiles_x % 2:
             raise UserError(

@@ -22,6 +22,7 @@ from ..ladder.matchmaker import Matchmaker
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic
 from .advantage import Cells
+from .frames import FrameIndex
 from .minibatch import rows_to_tensor, unpack
 from .sources import RolloutSource
 
@@ -36,7 +37,7 @@ class Rollout:
     """One iteration's experience, tensors on the device.
 
     Attributes:
-        rows: uint8 ``[n, row_bytes]``, a view of the heap.
+        rows: uint8 ``[n, frame_bytes]``, a view of the heap: each row's newest frame.
         action, log_prob, value: ``[n]``.
         choice: bool ``[n]``, rows of the actor's loss.
         cells: the rectangle of scalars.
@@ -45,6 +46,8 @@ class Rollout:
         game_steps: of this rank, the staggered ones left out.
         forced_share: share of the learner's decisions that were forced.
         seconds: wall time by phase: ``step``, ``inference``, ``other``.
+        heap: uint8 ``[places, frame_bytes]``.
+        history: int64 ``[n, frames]``, places of each row's frames in the heap, oldest first; None for one frame.
     """
 
     rows: Tensor
@@ -59,6 +62,12 @@ class Rollout:
     rounds: int
     forced_share: float
     seconds: dict[str, float]
+    heap: Tensor
+    history: Tensor | None = None
+
+    def take(self, at: Tensor) -> Tensor:
+        """Whole rows uint8 ``[B, row_bytes]``, the very bytes the policy acted on, by index int64 ``[B]``."""
+        return self.rows[at] if self.history is None else self.heap[self.history[at]].flatten(1)
 
 
 class Collector:
@@ -98,7 +107,11 @@ class Collector:
         self.players: list[tuple[str, str]] = [("", "")] * battles
         self.ended = np.ones(battles, dtype=bool)
         capacity = rows + self.slots
-        self._heap = torch.zeros((capacity, self.layout.row_bytes), dtype=torch.uint8, device=device)
+        self._frames = FrameIndex(self.layout, self.slots, capacity) if self.layout.frames > 1 else None
+        if self._frames is not None:
+            capacity += self._frames.places
+        self._frame_bytes = self.layout.single.row_bytes
+        self._heap = torch.zeros((capacity, self._frame_bytes), dtype=torch.uint8, device=device)
 
     # ---- assignments -----------------------------------------------------------------------------------------
     def _assign(self) -> list[Assignment]:
@@ -143,6 +156,9 @@ class Collector:
         self.source.set_gamma(gamma)
         heap, n = self._heap, 0
         action, log_prob, value, choice = [], [], [], []
+        history: list[np.ndarray] = []
+        if self._frames is not None:
+            self._frames.begin()
         cells: list[tuple[np.ndarray, ...]] = []
         finals: list[tuple[int, np.ndarray, np.ndarray]] = []
         episodes: list[EpisodeRecord] = []
@@ -178,9 +194,11 @@ class Collector:
                 k = len(mine)
                 row_of[mine] = np.arange(n, n + k)
                 rows = rows_to_tensor(r.rows[mine], self.device)
-                heap[n : n + k] = rows
+                heap[n : n + k] = rows[:, -self._frame_bytes :]
                 a, lp, v = self._act(policy, rows, mine)
                 is_choice = r.kind[mine] == CHOICE
+                if self._frames is not None:
+                    history.append(self._frames.add(heap, r.rows[mine], mine, is_choice, n))
                 r.action[mine] = a.cpu().numpy()
                 action.append(a)
                 log_prob.append(lp)
@@ -200,6 +218,8 @@ class Collector:
                 finals.append((len(cells) - 1, at, r.final_rows[at].copy()))
             episodes += r.episodes
             self.ended = r.end != RUNNING
+            if self._frames is not None:
+                self._frames.end(np.repeat(self.ended, 2))
             spent("other")
 
         rounds = len(cells)
@@ -220,6 +240,8 @@ class Collector:
             rounds=rounds,
             forced_share=1.0 - chosen / max(1, decisions),
             seconds=seconds,
+            heap=heap,
+            history=torch.from_numpy(np.concatenate(history)).to(self.device) if history else None,
         )
         spent("other")
         return out

@@ -98,7 +98,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
             for i in range(self.rollout.minibatches):
                 at = order[i * size : (i + 1) * size]
                 yield Minibatch(
-                    rows=r.rows[at], action=r.action[at], log_prob=r.log_prob[at], advantage=advantage[at],
+                    rows=r.take(at), action=r.action[at], log_prob=r.log_prob[at], advantage=advantage[at],
                     target=target[at], value=r.value[at], choice=r.choice[at], epoch=epoch, index=i,
                 )
 

@@ -40,8 +40,22 @@ def unpack(rows: Tensor, layout: RowLayout) -> dict[str, Tensor]:
 
     Returns:
         Every field ``[B, *shape]``, in its stored dtype (uint16 becomes int32: torch computes little on uint16) or as
-        the layout's decoder makes it, and ``action_mask`` bool ``[B, n_actions]``.
+        the layout's decoder makes it, and ``action_mask`` bool ``[B, n_actions]``. Of a stacked layout
+        every field has a leading axis of frames (``RowLayout.fields`` says so), and the mask is the newest frame's.
     """
+    if layout.frame is None:
+        out = _fields(rows, layout)
+    else:
+        b, k = rows.shape[0], layout.frames
+        each = _fields(rows.reshape(b * k, -1), layout.frame)
+        out = {name: x.reshape((b, k, *x.shape[1:])) for name, x in each.items()}
+    at = layout.offsets[MASK]
+    out[MASK] = unpack_mask(rows[:, at : at + layout.mask_bytes], layout.n_actions)
+    return out
+
+
+def _fields(rows: Tensor, layout: RowLayout) -> dict[str, Tensor]:
+    """Every field but the mask of single frames."""
     b = rows.shape[0]
     out: dict[str, Tensor] = {}
     for f in layout.stored:
@@ -55,8 +69,6 @@ def unpack(rows: Tensor, layout: RowLayout) -> dict[str, Tensor]:
         out[f.name] = raw.reshape((b, *f.shape))
     if layout.decoder:
         out = DECODERS[layout.decoder](out, layout)
-    at = layout.offsets[MASK]
-    out[MASK] = unpack_mask(rows[:, at : at + layout.mask_bytes], layout.n_actions)
     return out
 
 
