@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -31,6 +34,21 @@ from .sources import RolloutSource, make_source
 
 #: Episodes per opponent over which the training score is averaged; an iteration alone has too few.
 _SCORE_WINDOW = 60
+
+
+#: Iterations between two calls of :func:`_give_back_memory`.
+_TRIM_EVERY = 16
+
+
+def _give_back_memory() -> None:
+    """Return freed memory to the system, where the C library is glibc.
+
+    A batch of tokens has another size every time, and glibc keeps what such blocks leave: a run grew from 1.5 to 3.0 GB
+    in 65 iterations and fell back to 1.5 at one call. It takes some 20 ms.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # musl has no malloc_trim
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def inputs_of(battle: BattleSpec) -> Inputs:
@@ -180,6 +198,8 @@ class SelfPlayData(pl.LightningDataModule):
         self.game_steps += int(steps.item())
         self.iteration += 1
         self.episodes = r.episodes
+        if self.iteration % _TRIM_EVERY == 0:
+            _give_back_memory()
         self._metrics = self._measure(r, scale, clipped)
 
     def _measure(self, r: Rollout, scale: float, clipped: int) -> dict[str, float]:
