@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .battle.spec import BattleSpec as BattleSpec
-    from .defaults import defaults as defaults
     from .errors import UserError as UserError
     from .ladder.bot import Bot as Bot
     from .nn.protocol import ActorCritic as ActorCritic
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from .rollout.data import SelfPlayData as SelfPlayData
     from .rollout.settings import OpponentShares as OpponentShares
     from .rollout.settings import RolloutSettings as RolloutSettings
+    from .trainer_defaults import defaults as defaults
 
 _WHERE = {
     "ActorCritic": "nn.protocol",
@@ -34,7 +34,7 @@ _WHERE = {
     "SelfPlayData": "rollout.data",
     "SelfPlayModule": "ppo.module",
     "UserError": "errors",
-    "defaults": "defaults",
+    "defaults": "trainer_defaults",
     "part": "parts",
 }
 __all__ = sorted(_WHERE)

@@ -19,12 +19,12 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from . import run_folder
 from .callbacks import RunCheckpoint, SignalStop, StopAfter
 from .callbacks.base import MAX_STEPS_REFUSED, MAX_TIME_REFUSED, RELOAD_REFUSED, VALIDATION_REFUSED, callbacks_of
-from .defaults import LOGGERS, TRAINER_DEFAULTS, complete, named_loggers
 from .errors import UserError
 from .measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from .parse_errors import ParseFailure, sentence
 from .parts import PartSetting
 from .signals import StopNow
+from .trainer_defaults import LOGGERS, TRAINER_DEFAULTS, complete, named_loggers
 
 
 def _read_part(value: Any) -> PartSetting:

@@ -11,8 +11,8 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from royale_lightning.callbacks import StopAfter
-from royale_lightning.defaults import TRAINER_DEFAULTS, defaults
 from royale_lightning.errors import UserError
+from royale_lightning.trainer_defaults import TRAINER_DEFAULTS, defaults
 
 Fit = Callable[..., Any]
 EPOCH = ["epoch start", "collect", "step 0", "step 1", "step 2", "step 3", "metrics", "epoch end"]

@@ -10,13 +10,13 @@ from lightning.pytorch import Trainer
 
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.callbacks import RunCheckpoint
-from royale_lightning.defaults import defaults
 from royale_lightning.ladder.bot import Bot
 from royale_lightning.measure import Measure
 from royale_lightning.nn import actor_state_dict
 from royale_lightning.ppo.module import SelfPlayModule
 from royale_lightning.rollout.data import SelfPlayData
 from royale_lightning.rollout.settings import RolloutSettings
+from royale_lightning.trainer_defaults import defaults
 
 
 def test_a_bot_follows_each_checkpoint_and_is_what_a_measuring_stage_plays(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from ...battle.arena import ArenaSettings, default_threads
-from ...defaults import defaults
 from ...errors import UserError
 from ...ladder.matchmaker import MixMatchmaker
 from ...nn import build_network
@@ -37,6 +36,7 @@ from ...rollout.dataset import SelfPlayDataset
 from ...rollout.minibatch import unpack
 from ...rollout.returns import Moments, ReturnScaler
 from ...rollout.sources import InlineSource
+from ...trainer_defaults import defaults
 from . import find_config
 from .pairing import Sides
 from .report import Report
