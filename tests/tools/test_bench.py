@@ -126,7 +126,12 @@ def figures(argv: list[str], tmp_path: Path) -> dict[str, Any]:
     return result
 
 
-def test_the_arena_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_arena_end_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from royale_lightning.tools.bench import arena
+
+    monkeypatch.setattr(arena, "WARM_ROUNDS", 16)
     f = figures(["arena", "--seconds", "0.5", "--battles", "3"], tmp_path)
     # A busy machine spoils single slices, the median survives it.
     assert 0 < f["arena_over_engine"] < 1.2
@@ -204,12 +209,13 @@ def test_game_steps_learned_from_are_read_off_both_logs(tmp_path: Path) -> None:
     first = {"game_steps": 900, "rollout/rows": 100.0, "ppo/ppo_epochs_done": 3.0, "time/iteration": 1.0}
     second = {"game_steps": 2000, "rollout/rows": 110.0, "ppo/ppo_epochs_done": 1.0, "time/iteration": 1.5}
     ours = [first, {**second, "time/between": 0.5}]
-    assert Trained.ours(ours) == Trained(3.0, 2000, 210.0, 410.0)
+    assert Trained.ours(ours) == Trained(2.0, 1100, 110.0, 110.0), "the first iteration is warm-up"
+    assert Trained.ours(ours[:1]) == Trained(1.0, 900, 100.0, 300.0), "unless there is no other"
     theirs = [
         {"run/cumulative_timesteps": 1024, "run/cumulative_env_steps": 1024, "time/iteration": 20.0},
         {"run/cumulative_timesteps": 2048, "run/cumulative_env_steps": 2048, "time/iteration": 22.0},
     ]
-    assert Trained.theirs(theirs) == Trained(42.0, 2048.0, 2048.0, 6144.0)
+    assert Trained.theirs(theirs) == Trained(22.0, 1024.0, 1024.0, 3072.0)
     log = tmp_path / "metrics.jsonl"
     log.write_text(json.dumps(theirs[0]) + "\n" + json.dumps(theirs[1])[:20])
     assert read_rows(log) == theirs[:1], "a line that is being written is not read"

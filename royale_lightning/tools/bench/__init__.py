@@ -40,7 +40,7 @@ _Arguments = Callable[[argparse.ArgumentParser], None]
 
 
 def _arena(p: argparse.ArgumentParser) -> None:
-    _seconds(p, 4.0)
+    _seconds(p, 3.0)
     p.add_argument("--battles", type=_positive, default=32, help="battles in flight (default: 32)")
     p.add_argument("--workers", type=_positive, default=2, help="threads or processes set against one (default: 2)")
 
@@ -113,8 +113,8 @@ MEASURES: dict[str, tuple[_Arguments, str, str]] = {
         "training against RoyaleLearn's Learner, in turn, in fresh processes",
         """\
   train_over_royalelearn    game steps learned from per second of training, over RoyaleLearn's Learner with its
-                            defaults: same engine, starter deck for both, same cores. Whole iterations; start-up and
-                            building are left out on both sides.
+                            defaults: same engine, starter deck for both, same cores. Whole iterations; start-up,
+                            building and each side's first iteration are left out.
   same_network_over_royalelearn   instead of it with --network conv: our convolutional network, 32 channels and
                             2 blocks, on the spatial observation
   game_steps_per_second, rows_per_second, row_passes_per_second   ours

@@ -1,7 +1,8 @@
 """``bench train``: training against RoyaleLearn's ``Learner``, in turn, in fresh processes.
 
-Both sides are billed whole iterations, from the first one's start to the last one's end as their own metric rows give
-it; imports, building battles and preflight checks are left out on both. A game step is one advance of one battle:
+Both sides are billed whole iterations after their first, as their own metric rows give them; imports, building battles,
+preflight checks and the first iteration, in which code is loaded and battles are brought out of step, are left out on
+both. A game step is one advance of one battle:
 RoyaleLearn's ``run/cumulative_env_steps`` counts exactly that (cycles times battles), and not its ``timesteps``, which
 are rows.
 """
@@ -50,24 +51,34 @@ class Trained:
 
     @classmethod
     def ours(cls, metrics: Sequence[dict[str, Any]]) -> Trained:
-        """From the rows of our ``metrics.jsonl``."""
+        """From the rows of our ``metrics.jsonl``, without the first if there are more."""
+        metrics, before = _after_warm_up(metrics)
         rows = [m["rollout/rows"] for m in metrics]
         return cls(
             sum(m["time/iteration"] + m.get("time/between", 0.0) for m in metrics),
-            metrics[-1]["game_steps"],
+            metrics[-1]["game_steps"] - before.get("game_steps", 0),
             sum(rows),
             sum(n * m["ppo/ppo_epochs_done"] for n, m in zip(rows, metrics, strict=True)),
         )
 
     @classmethod
     def theirs(cls, metrics: Sequence[dict[str, Any]]) -> Trained:
-        """From the rows of RoyaleLearn's ``metrics.jsonl``."""
-        last = metrics[-1]
-        rows = float(last["run/cumulative_timesteps"])
+        """From the rows of RoyaleLearn's ``metrics.jsonl``, without the first if there are more."""
+        metrics, before = _after_warm_up(metrics)
+
+        def grown(key: str) -> float:
+            return float(metrics[-1][key]) - float(before.get(key, 0))
+
+        rows = grown("run/cumulative_timesteps")
         return cls(
-            sum(float(m["time/iteration"]) for m in metrics), float(last["run/cumulative_env_steps"]), rows,
+            sum(float(m["time/iteration"]) for m in metrics), grown("run/cumulative_env_steps"), rows,
             rows * THEIR_EPOCHS,
         )
+
+
+def _after_warm_up(metrics: Sequence[dict[str, Any]]) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
+    """The rows to count, and the one before them: on a slow machine a single iteration must do."""
+    return (metrics[1:], metrics[0]) if len(metrics) > 1 else (metrics, {})
 
 
 def require_royalelearn() -> str:
@@ -182,7 +193,7 @@ def train_theirs(folder: Path, seconds: float, seed: int) -> Trained:
     with log.open("wb") as out:
         p = subprocess.Popen([sys.executable, "-c", code], stdout=out, stderr=out)
         try:
-            while not metrics or Trained.theirs(metrics).seconds < seconds:
+            while len(metrics) < 2 or Trained.theirs(metrics).seconds < seconds:
                 if p.poll() is not None:
                     raise UserError(f"RoyaleLearn ended with exit code {p.returncode}: {_last_line(log)}")
                 if time.monotonic() > limit:

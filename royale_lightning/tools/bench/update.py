@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 import yaml
-from jsonargparse import ArgumentParser
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
@@ -36,6 +35,7 @@ from ...rollout.dataset import SelfPlayDataset
 from ...rollout.minibatch import unpack
 from ...rollout.returns import Moments, ReturnScaler
 from ...rollout.sources import InlineSource
+from ...trainer_cli import RoyaleParser
 from ...trainer_defaults import defaults
 from . import find_config
 from .pairing import Sides
@@ -72,7 +72,8 @@ def measure(seconds: float, config: str | None, seed: int) -> Report:
 
 def parts_of(settings: Mapping[str, Any], seed: int) -> tuple[SelfPlayModule, SelfPlayData]:
     """The module and the data module that a configuration of ``fit`` describes, whose seed is given."""
-    parser = ArgumentParser(exit_on_error=False)
+    # The command line's own, which knows how settings for parts are written.
+    parser = RoyaleParser()
     parser.add_class_arguments(SelfPlayModule, "model")
     parser.add_class_arguments(SelfPlayData, "data")
     given = {k: dict(settings.get(k) or {}) for k in ("model", "data")}
