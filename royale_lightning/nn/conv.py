@@ -42,7 +42,7 @@ class ConvNetwork(ActorCritic):
     The shape of RoyaleLearn's default network at a quarter of its width, for comparison with it and for rows that are
     byte for byte RoyaleGym's. Where you have the choice, the entity network is faster and learns sooner.
 
-    195,971 parameters; 21.6 MFLOP a row forward; 790 rows/s trained (batches of 128) and 4,250 rows/s acting on two shared
+    195,971 parameters; 21.6 MFLOP a row forward; 790 rows/s trained (batches of 128), 4,250 rows/s acting on two shared
     cores; at stride 1, 50.8 MFLOP, 535 and 1,920.
 
     Args:

@@ -70,7 +70,7 @@ class BoardMap(nn.Module):
 class EntityNetwork(ActorCritic):
     """Transformer over units, spells, hand and one global token; pointer head over slots and tiles.
 
-    214,305 parameters; 4.0 MFLOP a row forward; 4,390 rows/s trained (batches of 256) and 7,000 rows/s acting (batches of
+    214,305 parameters; 4.0 MFLOP a row forward; 4,390 rows/s trained (batches of 256), 7,000 rows/s acting (batches of
     48) on two shared cores: ``README.md`` beside this says how that was measured.
 
     Args:
