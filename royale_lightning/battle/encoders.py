@@ -46,7 +46,7 @@ class RowEncoder(ABC):
         """
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _entities(out: Any, seat: int, row: Any, memory: Any, found: Any, scale: int, n_cards: int, grids: Any) -> int:
     encode_entities(out, seat, row, memory, scale, n_cards)
     write_entities_mask(out, found, grids)
@@ -66,7 +66,7 @@ class EntitiesEncoder(RowEncoder):
         return int(_entities(out, seat, row, memory, found, self.scale, self.cards, self.cache.grids))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _spatial(
     out: Any, seat: int, row: Any, memory: Any, found: Any, const: Any, zone_class: int, grids: Any, table_keys: Any,
     table_grid: Any, grids_any: Any,

@@ -69,7 +69,7 @@ def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, gri
     return flags
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, watched: int, table_keys: Any, table_grid: Any,
            grids_any: Any) -> int:
     """Everything a game step needs once the engine has moved: state, memories, rewards, choices."""
@@ -87,7 +87,7 @@ def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, watched: int, 
     return full | _look(row, ints, const, table_keys, table_grid, grids_any)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _begin(js: Any, row: Any, ints: Any, const: Any) -> None:
     read_state(js, row)
     law = const[C_LAW : C_LAW + 8]

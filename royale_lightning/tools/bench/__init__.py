@@ -82,6 +82,7 @@ MEASURES: dict[str, tuple[_Arguments, str, str]] = {
                             state_json and a lean decode. One thread, random decks, both seats policy-driven and
                             random-legal with no-op probability 0.9, entities rows and masks for every choosing seat.
   two_over_one              the default source of this machine with two threads or processes, over one thread
+  engine_two_over_one       the bare engine with two threads and no barrier, over one: what the cores have to give
   threads_over_one, processes_over_one   both of these
   row_bytes                 bytes of a row, mask included
   arena_steps_per_second, engine_steps_per_second, threads_steps_per_second, processes_steps_per_second

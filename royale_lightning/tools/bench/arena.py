@@ -25,7 +25,7 @@ def measure(seconds: float, battles: int, workers: int, seed: int) -> Report:
     """Run it.
 
     Args:
-        seconds: time for each side: arena on one thread, bare engine, threads, processes.
+        seconds: time for each side: arena on one thread, bare engine on one thread and on several, threads, processes.
         battles: in flight.
         workers: threads or processes set against one.
         seed: of battles and actions.
@@ -38,22 +38,27 @@ def measure(seconds: float, battles: int, workers: int, seed: int) -> Report:
     # Building a battle holds the interpreter for 80 ms, so the workers build theirs beside us.
     with ThreadPoolExecutor(1) as beside:
         coming = beside.submit(source, "processes", min(workers, battles))
-        one, threads, bare = source("inline", 1), source("inline", workers), BareBattles(spec, battles)
+        one, threads = source("inline", 1), source("inline", workers)
+        bare, bare_threads = BareBattles(spec, battles), BareBattles(spec, battles)
         processes = coming.result()
     try:
-        return _measure(seconds, seed, workers, one, {"threads": threads, "processes": processes}, bare)
+        return _measure(
+            seconds, seed, workers, one, {"threads": threads, "processes": processes}, bare, bare_threads
+        )
     finally:
         for s in (one, threads, processes):
             s.close()
 
 
 def _measure(
-    seconds: float, seed: int, workers: int, one: RolloutSource, others: dict[str, RolloutSource], bare: BareBattles
+    seconds: float, seed: int, workers: int, one: RolloutSource, others: dict[str, RolloutSource], bare: BareBattles,
+    bare_threads: BareBattles,
 ) -> Report:
     assert isinstance(one, InlineSource)
     spec = random_battles()
     play = RandomPlay(one.round, spec.row_layout, seed)
-    sides = Sides("arena", "engine", *others)
+    sides = Sides("arena", "engine", "engine_threads", *others)
+    pool = ThreadPoolExecutor(workers)
     games = one.arena.games
 
     def lead(stop: Callable[[list[Turn], float], bool]) -> list[Turn]:
@@ -73,6 +78,11 @@ def _measure(
             bare.run(orders)
         sides.work("engine", steps)
 
+    def repeat_bare_threads(orders: Sequence[Order], steps: int) -> None:
+        with sides.timed("engine_threads"):
+            bare_threads.run_threads(orders, pool, workers)
+        sides.work("engine_threads", steps)
+
     def repeat(name: str, turns: Sequence[Turn], steps: int) -> None:
         s = others[name]
         for t in turns:
@@ -85,9 +95,11 @@ def _measure(
 
     def take_turns(turns: list[Turn], order: int) -> None:
         steps = steps_of(turns)
-        orders = bare.orders(turns)
+        orders, orders_threads = bare.orders(turns), bare_threads.orders(turns)
         followers: list[Callable[[], None]] = [
-            lambda: repeat_bare(orders, steps), *(lambda n=n: repeat(n, turns, steps) for n in others),
+            lambda: repeat_bare(orders, steps),
+            lambda: repeat_bare_threads(orders_threads, steps),
+            *(lambda n=n: repeat(n, turns, steps) for n in others),
         ]
         # Nobody always runs last.
         for i in range(len(followers)):
@@ -105,11 +117,13 @@ def _measure(
         take_turns(turns, sides.slices)
         sides.close_slice()
 
+    pool.shutdown()
     default = "processes" if default_kind(default_threads()) == "processes" else "threads"
     speedup = {n: sides.ratio("arena", n) for n in others}
     result = {
         **sides.ratio("engine", "arena").figures("arena_over_engine"),
         **speedup[default].figures("two_over_one"),
+        **sides.ratio("engine", "engine_threads").figures("engine_two_over_one"),
         "row_bytes": spec.row_layout.row_bytes,
         **speedup["threads"].figures("threads_over_one"),
         **speedup["processes"].figures("processes_over_one"),
@@ -121,6 +135,7 @@ def _measure(
         [
             ("arena over the engine's ceiling, one thread", "arena_over_engine"),
             (f"{workers} {default} over one (this machine's default)", "two_over_one"),
+            (f"the bare engine, {workers} threads over one (what the cores have to give)", "engine_two_over_one"),
             ("bytes of a row, mask included", "row_bytes"),
             (f"{workers} threads over one", "threads_over_one"),
             (f"{workers} processes over one", "processes_over_one"),
