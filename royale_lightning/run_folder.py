@@ -28,7 +28,7 @@ from .errors import UserError
 RUN_DIR_ENV = "ROYALE_LIGHTNING_RUN_DIR"
 CHECKPOINTS = "checkpoints"
 #: Belong to one start of a run, not to its configuration.
-_PER_START = ("config", "ckpt_path", "run_dir", "weights_only")
+_PER_START = ("config", "ckpt_path", "run_dir", "weights_only", "allow_drift", "allow_mid_iteration")
 
 
 def is_rank_zero() -> bool:

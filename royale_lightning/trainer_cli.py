@@ -17,8 +17,9 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from . import run_folder
-from .callbacks import RunCheckpoint, SignalStop, StopAfter
+from .callbacks import ResumeRules, RunCheckpoint, SignalStop, StopAfter
 from .callbacks.base import MAX_STEPS_REFUSED, MAX_TIME_REFUSED, RELOAD_REFUSED, VALIDATION_REFUSED, callbacks_of
+from .checkpoint_files import whole_checkpoint
 from .errors import UserError
 from .measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from .parse_errors import ParseFailure, sentence
@@ -128,6 +129,16 @@ class RoyaleCLI(LightningCLI):
                 default=None,
                 help="The run's folder; default: the next free runs/<config name>-<n>.",
             )
+            parser.add_argument(
+                "--allow_drift",
+                action="store_true",
+                help="Continue although settings that decide the run differ from the checkpoint's; marks later rows.",
+            )
+            parser.add_argument(
+                "--allow_mid_iteration",
+                action="store_true",
+                help="Continue from a checkpoint that an interrupt saved in the middle of an iteration.",
+            )
             parser.add_lightning_class_args(RunCheckpoint, "checkpoint")
             parser.add_lightning_class_args(StopAfter, "stop")
         else:
@@ -158,7 +169,7 @@ class RoyaleCLI(LightningCLI):
             raise UserError(sentence(str(exc), known, exc.cause)) from exc
         config = self.config[subcommand]
         if config.get("ckpt_path"):
-            config["ckpt_path"] = str(run_folder.find_checkpoint(config["ckpt_path"]))
+            config["ckpt_path"] = str(whole_checkpoint(run_folder.find_checkpoint(config["ckpt_path"])))
         if subcommand == "fit":
             _refuse(config["trainer"])
 
@@ -194,6 +205,7 @@ class RoyaleCLI(LightningCLI):
         given += [c for c in extra if not any(isinstance(g, type(c)) for g in given)]
         settings["callbacks"] = given
         if subcommand == "fit":
+            given.append(ResumeRules(config["allow_drift"], config["allow_mid_iteration"]))
             self.folder = folder = self._choose_folder(config)
             if not settings.get("fast_dev_run"):
                 parser = self._parser(subcommand)

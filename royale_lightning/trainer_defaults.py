@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger
 
 from . import run_folder
-from .callbacks import CurrentSettings, MetricLog, Progress, RunCheckpoint, SignalStop, StopAfter
+from .callbacks import MetricLog, Progress, ResumeRules, RunCheckpoint, SignalStop, StopAfter
 from .callbacks.base import MAX_STEPS_REFUSED, MAX_TIME_REFUSED
 from .errors import UserError
 
@@ -42,7 +42,7 @@ def with_our_callbacks(callbacks: Iterable[Callback], settings: Mapping[str, Any
     given = list(callbacks)
     barebones = bool(settings.get("barebones"))
     ours: list[tuple[type[Callback], type[Callback], bool]] = [
-        (CurrentSettings, CurrentSettings, True),
+        (ResumeRules, ResumeRules, True),
         (MetricLog, MetricLog, True),
         (StopAfter, StopAfter, True),
         (SignalStop, SignalStop, True),

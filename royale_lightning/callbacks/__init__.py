@@ -2,17 +2,17 @@
 
 from .base import RunCallback, in_order
 from .checkpoint import RunCheckpoint
-from .current_settings import CurrentSettings
 from .metric_log import MetricLog
 from .progress import Progress
+from .resume_rules import ResumeRules
 from .row import add_to_next_row, iteration_row
 from .signal_stop import SignalStop
 from .stop_after import StopAfter
 
 __all__ = [
-    "CurrentSettings",
     "MetricLog",
     "Progress",
+    "ResumeRules",
     "RunCallback",
     "RunCheckpoint",
     "SignalStop",

@@ -15,16 +15,17 @@ from typing import Any, ClassVar
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.trainer.states import TrainerFn
 
+from ..checkpoint_files import check_room, numbered, publish, write_manifest
 from ..errors import UserError
 from ..run_folder import CHECKPOINTS
 from ..signals import StopNow
 from .base import RunCallback, is_dry
+from .global_random import gather_random_state, set_random_state
 from .row import add_to_next_row, game_steps, iterations_done
 
-#: Raised whenever an older reader would misunderstand a newer checkpoint.
-FORMAT_VERSION = 1
+#: Raised whenever an older reader would misunderstand a newer checkpoint, or a newer one an older.
+FORMAT_VERSION = 2
 #: The checkpoint's entry that says what it is.
 STAMP = "royale_lightning"
 
@@ -50,7 +51,8 @@ class RunCheckpoint(RunCallback, Checkpoint):
     """Write ``checkpoints/iteration-000123.ckpt`` and ``last.ckpt`` every N iterations and at the end.
 
     Only at an iteration's end, after every other callback: that is the one moment whose state resumes exactly. A
-    file is complete or absent (written aside, synced, renamed), and loads with ``torch.load(weights_only=True)``.
+    file is complete or absent (room checked, written aside, synced, renamed), is listed with its hash in
+    ``checkpoints/manifest.json``, and loads with ``torch.load(weights_only=True)``.
 
     Args:
         every: iterations between checkpoints. Ten keep the cost well under 2 % of a run.
@@ -73,6 +75,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
         self.on_saved: list[OnSaved] = list(self.default_on_saved)
         self.last_path: Path | None = None
         self._mid_iteration = False
+        self._random: list[dict[str, Any]] | None = None
 
     @property
     def best_model_path(self) -> str:
@@ -107,7 +110,11 @@ class RunCheckpoint(RunCallback, Checkpoint):
             self._mid_iteration = False
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        checkpoint[STAMP] = {
+        stamp = checkpoint.setdefault(STAMP, {})
+        stamp.update(self._stamp(trainer), random=gather_random_state(trainer))
+
+    def _stamp(self, trainer: Trainer) -> dict[str, Any]:
+        return {
             "format_version": FORMAT_VERSION,
             "mid_iteration": self._mid_iteration,
             "iteration": trainer.current_epoch if self._mid_iteration else iterations_done(trainer),
@@ -115,32 +122,28 @@ class RunCheckpoint(RunCallback, Checkpoint):
         }
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        stamp = checkpoint.get(STAMP, {})
-        version = stamp.get("format_version", FORMAT_VERSION)
-        if version > FORMAT_VERSION:
-            raise UserError(
-                f"the checkpoint has format version {version} and this installation reads up to {FORMAT_VERSION}; "
-                "upgrade royale_lightning"
-            )
-        if stamp.get("mid_iteration") and trainer.state.fn == TrainerFn.FITTING:
-            raise UserError(
-                "this checkpoint was saved in the middle of an iteration, so training cannot continue from it; "
-                "use one of an iteration's end, such as last.ckpt beside it"
-            )
+        self._random = checkpoint.get(STAMP, {}).get("random")
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._random is not None:
+            set_random_state(trainer, self._random)
+            self._random = None
 
     def _save(self, trainer: Trainer, name: str, *, last: bool) -> Path:
         """Called on all ranks; rank 0 writes."""
         folder = Path(trainer.default_root_dir) / CHECKPOINTS
         path = folder / name
         partial = folder / f"{name}.partial"
-        if trainer.is_global_zero:
-            folder.mkdir(parents=True, exist_ok=True)
         try:
+            if trainer.is_global_zero:
+                folder.mkdir(parents=True, exist_ok=True)
+                check_room(folder, _size(trainer))
             trainer.save_checkpoint(partial, weights_only=False)
             if trainer.is_global_zero:
                 if self.last_path is None:
                     _check_loads(partial)
-                _publish(partial, path)
+                publish(partial, path)
+                write_manifest(folder, path, self._stamp(trainer))
                 if last:
                     _link(path, folder / "last.ckpt")
                     self._remove_old(folder)
@@ -161,9 +164,15 @@ class RunCheckpoint(RunCallback, Checkpoint):
     def _remove_old(self, folder: Path) -> None:
         if self.keep == -1:
             return
-        numbered = sorted(p for p in folder.iterdir() if re.fullmatch(r"iteration-\d+\.ckpt", p.name))
-        for path in numbered[: -self.keep]:
-            path.unlink()
+        for path in list(numbered(folder).values())[: -self.keep]:
+            # A file that somebody holds open cannot be removed everywhere; the next checkpoint tries again.
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _size(trainer: Trainer) -> int:
+    """About how many bytes a checkpoint takes: the weights and Adam's two moments."""
+    return 3 * sum(p.numel() * p.element_size() for p in trainer.lightning_module.parameters())
 
 
 def _check_loads(partial: Path) -> None:
@@ -179,20 +188,6 @@ def _check_loads(partial: Path) -> None:
         ) from failure
 
 
-def _publish(partial: Path, path: Path) -> None:
-    """Give a complete file its name: after a crash there is the old file, the new one, or none, but no half."""
-    with partial.open("rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    # The new name itself must survive a power failure; Windows cannot open a folder, and needs no sync of one.
-    if os.name == "posix":
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def _link(path: Path, alias: Path) -> None:
     """A second name for a file: a hard link, or a copy where the file system has none."""
     partial = alias.with_name(alias.name + ".partial")
@@ -201,4 +196,4 @@ def _link(path: Path, alias: Path) -> None:
         os.link(path, partial)
     except OSError:
         shutil.copyfile(path, partial)
-    _publish(partial, alias)
+    publish(partial, alias)

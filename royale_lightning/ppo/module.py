@@ -17,6 +17,7 @@ from ..nn import NETWORKS, build_network, parameter_groups
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic, Inputs
 from ..parts import Part, PartLike
+from ..rollout.advantage import ESTIMATORS
 from ..rollout.minibatch import Minibatch, unpack
 from .auxiliary import AuxiliaryLoss, Step
 from .loss import Stages, explained_variance, ppo_loss
@@ -93,6 +94,14 @@ class SelfPlayModule(pl.LightningModule):
             [g for g in groups if g["params"]], lr=self.numbers.learning_rate, betas=self.ppo.adam_betas,
             eps=self.ppo.adam_eps, foreach=True,
         )
+
+    def identity_fields(self) -> dict[str, Any]:
+        """What of this module decides a run (:mod:`royale_lightning.identity`)."""
+        estimator = Part.of(self.ppo.advantage, "ppo.advantage", ESTIMATORS)
+        return {
+            "network": self.network_part, "ppo": {**asdict(self.ppo), "advantage": estimator},
+            "auxiliary": self.auxiliary_parts,
+        }
 
     @property
     def gamma(self) -> float:

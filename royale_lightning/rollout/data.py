@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,10 +18,10 @@ import torch
 from torch.utils.data import IterableDataset
 
 from ..battle.arena import LEARNER
+from ..battle.engine import engine_identity
 from ..battle.opponents import PREFIX, is_scripted, make_opponent
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
-from ..errors import UserError
 from ..ladder.matchmaker import MixMatchmaker
 from ..measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..nn.protocol import Inputs
@@ -250,6 +251,17 @@ class SelfPlayData(pl.LightningDataModule):
         return dict(self._metrics)
 
     # ---- state -----------------------------------------------------------------------------------------------
+    def identity_fields(self) -> dict[str, Any]:
+        """What of this module decides a run (:mod:`royale_lightning.identity`): its settings, the engine, the bots."""
+        names = [n for n in inspect.signature(type(self)).parameters if n != "battle"]
+        bots = [Part(n) for n in self.opponents.scripted_opponents if "." in n]
+        return {
+            "battle": {**self.battle.as_dict(), "row_layout": self.battle.row_layout.digest},
+            "engine": engine_identity(),
+            "opponent_code": bots,
+            **{n: getattr(self, n) for n in names},
+        }
+
     def state_dict(self) -> dict[str, Any]:
         mine = self.collector.state_dict() if self._dataset is not None else {}
         trainer = self.trainer
@@ -262,17 +274,11 @@ class SelfPlayData(pl.LightningDataModule):
             "iteration": self.iteration,
             "scaler": dict(self.scaler.state_dict()),
             "scores": {k: list(v) for k, v in self._scores.items()},
-            "battle_digest": self.battle.digest(),
             "ranks": ranks,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Runs before the device and the battles exist; what concerns them is applied when they are built."""
-        if state["battle_digest"] != self.battle.digest():
-            raise UserError(
-                "the checkpoint was trained on other battles than battle describes (deck, reward, observation, "
-                "limits or engine build differ); resume with the run's own config, found beside the checkpoint"
-            )
         self.game_steps = int(state["game_steps"])
         self.iteration = int(state["iteration"])
         self.scaler.load_state_dict(state["scaler"])

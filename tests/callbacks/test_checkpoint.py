@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from royale_lightning import checkpoint_files as module_under_test
 from royale_lightning.callbacks import RunCheckpoint
-from royale_lightning.callbacks import checkpoint as module_under_test
 from royale_lightning.errors import UserError
 
 Fit = Callable[..., Any]
@@ -29,7 +29,7 @@ def test_every_n_keep_k_and_the_end(fit: Fit, tmp_path: Path) -> None:
     callback = RunCheckpoint(every=2, keep=2)
     callback.on_saved.append(lambda trainer, path: told.append(path.name))
     fit(callbacks=[callback], max_epochs=7)
-    assert names(tmp_path) == ["iteration-000006.ckpt", "iteration-000007.ckpt", "last.ckpt"]
+    assert names(tmp_path) == ["iteration-000006.ckpt", "iteration-000007.ckpt", "last.ckpt", "manifest.json"]
     assert told == [f"iteration-00000{i}.ckpt" for i in (2, 4, 6, 7)]
     last = torch.load(tmp_path / "checkpoints/last.ckpt", weights_only=True)
     assert last["royale_lightning"]["iteration"] == 7
@@ -37,14 +37,14 @@ def test_every_n_keep_k_and_the_end(fit: Fit, tmp_path: Path) -> None:
 
 def test_all_are_kept_on_request(fit: Fit, tmp_path: Path) -> None:
     fit(callbacks=[RunCheckpoint(every=1, keep=-1)], max_epochs=7)
-    assert len(names(tmp_path)) == 8
+    assert len(names(tmp_path)) == 9
 
 
 def test_a_fresh_process_loads_it_without_running_code(fit: Fit, tmp_path: Path) -> None:
     fit(max_epochs=1)
     code = (
         "import sys, torch; c = torch.load(sys.argv[1], weights_only=True); "
-        "assert c['royale_lightning']['format_version'] == 1; assert 'lightning' not in sys.modules; "
+        "assert c['royale_lightning']['format_version'] == 2; assert 'lightning' not in sys.modules; "
         "print(sorted(c['callbacks']), c['hyper_parameters'])"
     )
     path = str(tmp_path / "checkpoints/last.ckpt")
@@ -66,7 +66,7 @@ def test_a_full_disk_leaves_the_checkpoints_before_it_whole(fit: Fit, tmp_path: 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
-    assert names(tmp_path) == ["iteration-000001.ckpt", "last.ckpt"]
+    assert names(tmp_path) == ["iteration-000001.ckpt", "last.ckpt", "manifest.json"]
     assert (tmp_path / "checkpoints/last.ckpt").read_bytes() == before
 
 
@@ -85,9 +85,9 @@ def test_a_process_that_dies_while_writing_leaves_no_half_checkpoint(
     with pytest.raises(Died):
         fit(ckpt_path=tmp_path / "checkpoints/last.ckpt", max_epochs=2)
     monkeypatch.undo()
-    assert names(tmp_path) == ["iteration-000001.ckpt", "iteration-000002.ckpt.partial", "last.ckpt"]
+    assert names(tmp_path) == ["iteration-000001.ckpt", "iteration-000002.ckpt.partial", "last.ckpt", "manifest.json"]
     fit(ckpt_path=tmp_path / "checkpoints/last.ckpt", max_epochs=2)
-    assert names(tmp_path) == ["iteration-000001.ckpt", "iteration-000002.ckpt", "last.ckpt"]
+    assert names(tmp_path) == ["iteration-000001.ckpt", "iteration-000002.ckpt", "last.ckpt", "manifest.json"]
 
 
 def test_last_is_a_copy_where_there_are_no_links(fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

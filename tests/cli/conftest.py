@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+# Before any test: Lightning's loggers keep the stream of whoever imported it, and a test's own is closed after it.
+import lightning.pytorch  # noqa: F401
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -36,6 +36,7 @@ def test_a_run_and_what_it_leaves(royale: Royale) -> None:
         "checkpoints/iteration-000002.ckpt",
         "checkpoints/iteration-000003.ckpt",
         "checkpoints/last.ckpt",
+        "checkpoints/manifest.json",
         "config.yaml",
         "metrics.jsonl",
     ]
@@ -54,16 +55,16 @@ def test_an_occupied_folder_is_refused_unless_the_checkpoint_lies_in_it(royale: 
 
 
 def test_a_resume_reads_the_runs_own_config_and_the_user_wins(royale: Royale) -> None:
-    assert royale("fit --stop.iterations 2 --model.ppo.gamma 0.5 --model.network conv").code == 0
-    done = royale(f"fit --ckpt_path {LAST} --stop.iterations 4 --model.ppo.gamma 0.25")
+    assert royale("fit --stop.iterations 2 --model.ppo.learning_rate 0.5 --model.network conv").code == 0
+    done = royale(f"fit --ckpt_path {LAST} --stop.iterations 4 --model.ppo.learning_rate 0.25")
     assert done.code == 0, done.err
     assert [r["iteration"] for r in rows("runs/run-1")] == [1, 2, 3, 4]
     assert rows("runs/run-1")[-1]["game_steps"] == 400
-    # Lightning would take gamma from the checkpoint's hyper-parameters.
+    # Lightning would take the rate from the checkpoint's hyper-parameters.
     resumed = config("runs/run-1/config.1.yaml")["model"]
-    assert resumed == {"network": "conv", "ppo": {"gamma": 0.25, "learning_rate": 0.001}}
+    assert resumed == {"network": "conv", "ppo": {"gamma": 0.99, "learning_rate": 0.25}}
     saved = torch.load(LAST, weights_only=True)
-    assert saved["hyper_parameters"]["ppo"]["gamma"] == 0.25
+    assert saved["hyper_parameters"]["ppo"]["learning_rate"] == 0.25
     assert Path("runs/run-1/config.1.yaml").read_text().startswith(f"# continued from {LAST}\n")
 
 
@@ -108,21 +109,8 @@ def test_a_changed_learning_rate_wins_and_says_so(royale: Royale) -> None:
     same = royale(f"fit --ckpt_path {LAST} --stop.iterations 2")
     assert "changed" not in same.out
     done = royale(f"fit --ckpt_path {LAST} --stop.iterations 3 --model.ppo.learning_rate 0.01")
-    assert done.out.count("settings changed since the checkpoint: ppo.learning_rate 0.001 -> 0.01\n") == 1
+    assert done.out.count("settings changed since the checkpoint: model.ppo.learning_rate 0.001 -> 0.01\n") == 1
     assert torch.load(LAST, weights_only=True)["optimizer_states"][0]["param_groups"][0]["lr"] == 0.01
-
-
-def test_every_changed_setting_is_named() -> None:
-    from royale_lightning.callbacks.current_settings import changed_settings
-
-    old = {"network": "entity", "ppo": {"gamma": 0.9, "betas": (0.9, 0.99), "rate": {"linear": [1, 0]}}, "_x": 1}
-    new = {"network": "entity", "ppo": {"gamma": 0.8, "betas": [0.9, 0.99], "rate": 0.5}}
-    assert changed_settings(old, new) == [
-        "ppo.gamma 0.9 -> 0.8",
-        "ppo.rate unset -> 0.5",
-        "ppo.rate.linear [1, 0] -> unset",
-    ]
-    assert changed_settings(old, old) == []
 
 
 def test_the_configuration_survives_a_round_trip(royale: Royale) -> None:
@@ -222,3 +210,60 @@ def test_two_ranks_share_one_run(royale: Royale) -> None:
     assert [p.name for p in Path("runs").iterdir()] == ["run-1"]
     assert [r["iteration"] for r in rows("runs/run-1")] == [1, 2, 3]
     assert done.stdout.count("3 iterations, ") == 1
+
+
+def test_another_runs_checkpoint_is_refused_field_by_field_and_drift_is_marked(royale: Royale) -> None:
+    assert royale("fit --stop.iterations 1").code == 0
+    changed = f"fit --ckpt_path {LAST} --stop.iterations 2 --model.ppo.gamma 0.5 --seed_everything 7"
+    said = royale(changed).error
+    assert "model.ppo.gamma 0.99 -> 0.5; data.seed 1 -> 7" in said
+    assert "--allow_drift" in said
+    assert royale(f"{changed} --allow_drift").code == 0
+    assert "allow_drift" not in config("runs/run-1/config.1.yaml"), "a flag of this start alone"
+    assert royale("fit --ckpt_path runs/run-1 --stop.iterations 3").code == 0
+    assert [r["run/drifts"] for r in rows("runs/run-1")] == [0, 2, 2]
+    drift = [json.loads(x) for x in Path("runs/run-1/drift.jsonl").read_text().splitlines()]
+    assert [(d["iteration"], d["field"], d["kind"]) for d in drift] == [
+        (1, "model.ppo.gamma", "fixed"), (1, "data.seed", "fixed")
+    ]
+
+
+def test_a_rewound_run_forgets_its_later_drift(royale: Royale) -> None:
+    assert royale("fit --stop.iterations 1").code == 0
+    rate = "--model.ppo.learning_rate"
+    assert royale(f"fit --ckpt_path {LAST} --stop.iterations 2 {rate} 0.5").code == 0
+    first = "runs/run-1/checkpoints/iteration-000001.ckpt"
+    assert royale(f"fit --ckpt_path {first} --stop.iterations 2 {rate} 0.25").code == 0
+    drift = [json.loads(x) for x in Path("runs/run-1/drift.jsonl").read_text().splitlines()]
+    assert [(d["before"], d["after"], d["kind"]) for d in drift] == [(0.001, 0.25, "tunable")]
+    assert [r["run/drifts"] for r in rows("runs/run-1")] == [0, 1]
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(royale: Royale) -> None:
+    assert royale("fit --stop.iterations 3 --checkpoint.every 1").code == 0
+    data = Path(LAST).read_bytes()
+    Path(LAST).write_bytes(data[: len(data) // 2])
+    done = royale("fit --ckpt_path runs/run-1 --stop.iterations 4")
+    assert done.code == 0, done.err
+    assert "is damaged" in done.out
+    assert [r["iteration"] for r in rows("runs/run-1")] == [1, 2, 3, 4]
+    assert royale("test --ckpt_path runs/run-1").code == 0
+
+
+def test_global_random_generators_go_on_where_they_stood(royale: Royale, monkeypatch: pytest.MonkeyPatch) -> None:
+    import random
+
+    import numpy as np
+    import tiny_run
+
+    drawn: list[list[float]] = []
+
+    def draw(self: Any) -> None:
+        drawn[-1].append(float(torch.rand(()) + np.random.random() + random.random()))
+
+    monkeypatch.setattr(tiny_run.TinyModule, "on_train_epoch_start", draw)
+    for line in ("--run_dir a --stop.iterations 4", "--run_dir b --stop.iterations 2"):
+        drawn.append([])
+        assert royale(f"fit {line}").code == 0
+    assert royale("fit --ckpt_path b --stop.iterations 4").code == 0
+    assert drawn[1] == drawn[0]

@@ -139,6 +139,9 @@ class TinyData(LightningDataModule):
         self.played: list[Any] = []
         self.episodes = [Episode(("learner", "scripted:push"), 0), Episode(("scripted:push", "learner"), 2)]
 
+    def identity_fields(self) -> dict[str, Any]:
+        return {"seed": self.seed}
+
     def log(self, event: str) -> None:
         if self.trainer is not None:
             self.trainer.lightning_module.events.append(event)

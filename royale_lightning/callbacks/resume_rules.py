@@ -1,0 +1,204 @@
+"""What a run may be continued from, and the record of whatever changed on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+from ..errors import UserError
+from ..identity import FIXED, Change, Identity, own_code, plain, versions
+from ..jsonl import JsonLines, discard_tail
+from .base import RunCallback, callbacks_of, is_dry
+from .checkpoint import FORMAT_VERSION, STAMP
+from .row import game_steps, iteration_row
+
+#: Field differences spelled out in a refusal; a run of another kind differs in everything.
+_SHOWN = 12
+
+
+def identity_of(trainer: Trainer) -> Identity:
+    """The identity of a run that is set up: what module, data module and Trainer were given, and what they run on.
+
+    A module or data module says what decides it in ``identity_fields()``; without, its hyper-parameters do.
+    """
+    device = trainer.strategy.root_device
+    deciding: dict[str, Any] = {
+        "versions": versions(),
+        "trainer": {
+            "precision": str(trainer.precision),
+            "world_size": trainer.world_size,
+            "accumulate_grad_batches": trainer.accumulate_grad_batches,
+            "gradient_clip_val": trainer.gradient_clip_val,
+            "gradient_clip_algorithm": plain(getattr(trainer.gradient_clip_algorithm, "value", None)),
+            "device": device.type,
+        },
+    }
+    for name, source in (("model", trainer.lightning_module), ("data", trainer.datamodule)):  # type: ignore[attr-defined]
+        fields = getattr(source, "identity_fields", None)
+        deciding[name] = fields() if fields is not None else dict(getattr(source, "hparams", {}))
+    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return Identity.of(deciding, {"torch_threads": torch.get_num_threads(), "device": kind, "code": own_code()})
+
+
+class ResumeRules(RunCallback):
+    """Refuse a checkpoint that this run could not continue as itself; apply and record what may change.
+
+    A checkpoint's identity (:mod:`royale_lightning.identity`) is compared with this run's. A fixed field that differs
+    is refused. A tunable or noted one is printed, written to ``drift.jsonl`` in the run folder, and counted as
+    ``run/drifts`` in every later row, which is 0 in a run that never drifted.
+
+    ``load_state_dict`` of a torch optimizer restores its settings along with its moments, so a learning rate changed
+    on the command line would be lost; the settings the optimizer was built with are put back.
+
+    Args:
+        allow_drift: go on although fixed fields differ, recorded like any other change.
+        allow_mid_iteration: go on from a save that an interrupt made inside an iteration. Its weights and counters
+            are used; the interrupted iteration is collected anew, so the run is not the unbroken one.
+    """
+
+    def __init__(self, allow_drift: bool = False, allow_mid_iteration: bool = False) -> None:
+        self.allow_drift = allow_drift
+        self.allow_mid_iteration = allow_mid_iteration
+        self.identity: Identity | None = None
+        self.drifts = 0
+        self._changes: list[Change] = []
+        self._log: JsonLines | None = None
+        self._offset = 0
+        self._resume_at: int | None = None
+        self._configured: list[dict[str, Any]] = []
+
+    # ---- judging a checkpoint ----------------------------------------------------------------------------------
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        self._changes = []
+        self.identity = identity_of(trainer) if stage == "fit" else None
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self.identity is None:
+            return
+        stamp = _stamp_of(checkpoint)
+        if stamp["mid_iteration"] and not self.allow_mid_iteration:
+            raise UserError(
+                "the checkpoint was saved in the middle of an iteration, so training cannot continue from it exactly; "
+                "use one of an iteration's end, such as last.ckpt beside it, or add --allow_mid_iteration"
+            )
+        changes = self.identity.changes(Identity.from_dict(stamp["identity"]))
+        fixed = [str(c) for c in changes if c.kind == FIXED]
+        if fixed and not self.allow_drift:
+            more = f" and {len(fixed) - _SHOWN} more" if len(fixed) > _SHOWN else ""
+            raise UserError(
+                f"the checkpoint is of another run: {'; '.join(fixed[:_SHOWN])}{more}; put back what it was trained "
+                "with (the run's own config lies beside it), or add --allow_drift to go on and mark every later row"
+            )
+        if changes and trainer.is_global_zero:
+            print(f"settings changed since the checkpoint: {', '.join(map(str, changes))}")
+        if stamp["mid_iteration"]:
+            changes.append(Change("checkpoint", "an iteration's end", "mid-iteration", FIXED))
+            _back_to_the_iterations_start(checkpoint)
+        self._changes = changes
+
+    # ---- what may change ---------------------------------------------------------------------------------------
+    def record(self, trainer: Trainer, change: Change) -> None:
+        """Note one change of the run that is going on, on every rank; rank 0 writes it down."""
+        self.drifts += 1
+        if self._log is not None:
+            self._log.append({
+                "iteration": trainer.current_epoch, "game_steps": game_steps(trainer), "field": change.field,
+                "before": change.before, "after": change.after, "kind": change.kind,
+            })
+
+    @staticmethod
+    def _groups(trainer: Trainer) -> list[dict[str, Any]]:
+        return [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # The optimizers exist by now, and their state has not been loaded yet. A Lightning scheduler computes the
+        # learning rate from the one before, so there that one must stay.
+        keep = {"params", "lr"} if trainer.lr_scheduler_configs else {"params"}
+        self._configured = [{k: v for k, v in g.items() if k not in keep} for g in self._groups(trainer)]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for group, configured in zip(self._groups(trainer), self._configured, strict=True):
+            group.update(configured)
+        # Not earlier: the Trainer's counters are the checkpoint's only now.
+        resume_at, self._resume_at = self._resume_at, None
+        if trainer.is_global_zero and not is_dry(trainer):
+            path = Path(trainer.default_root_dir) / "drift.jsonl"
+            if resume_at is not None:
+                discard_tail(path, resume_at)
+            if self._changes or path.exists():
+                self._log = JsonLines(path)
+        for change in self._changes:
+            self.record(trainer, change)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        iteration_row(trainer)["run/drifts"] = self.drifts
+
+    # ---- state -------------------------------------------------------------------------------------------------
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self.identity is not None:
+            checkpoint.setdefault(STAMP, {})["identity"] = self.identity.as_dict()
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._log is not None:
+            self._log.sync()
+            self._offset = self._log.offset
+        return {"drifts": self.drifts, "drift_offset": self._offset}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.drifts = int(state_dict["drifts"])
+        self._resume_at = self._offset = int(state_dict["drift_offset"])
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._close()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._log is not None:
+            self._offset = self._log.offset
+            self._log.close()
+            self._log = None
+
+
+def _stamp_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """What a loaded checkpoint of a run says of itself.
+
+    Raises:
+        UserError: it is no checkpoint of a run, or of another format.
+    """
+    stamp = checkpoint.get(STAMP)
+    if stamp is None:
+        raise UserError("the checkpoint is of another program: it carries no stamp of royale_lightning")
+    version = stamp.get("format_version")
+    if version != FORMAT_VERSION:
+        newer = isinstance(version, int) and version > FORMAT_VERSION
+        remedy = "upgrade royale_lightning" if newer else "continue it with the version that wrote it"
+        raise UserError(
+            f"the checkpoint has format version {version} and this installation continues version {FORMAT_VERSION}; "
+            f"{remedy}"
+        )
+    if "identity" not in stamp:
+        raise UserError("the checkpoint carries no identity: its run was trained without the ResumeRules callback")
+    return dict(stamp)
+
+
+def _back_to_the_iterations_start(checkpoint: dict[str, Any]) -> None:
+    """Make Lightning begin the interrupted epoch anew: the rest of its minibatches are gone with the rollout."""
+    loop = checkpoint["loops"]["fit_loop"]
+    progress = loop["epoch_progress"]
+    for part in ("total", "current"):
+        done = progress[part]["completed"]
+        progress[part].update(ready=done, started=done, processed=done)
+    batches = loop["epoch_loop.batch_progress"]
+    batches["current"] = dict.fromkeys(batches["current"], 0)
+    batches["is_last_batch"] = False
+
+
+def resume_rules(trainer: Trainer) -> ResumeRules | None:
+    """The Trainer's, for a callback that changes a setting while the run goes on."""
+    return next((c for c in callbacks_of(trainer) if isinstance(c, ResumeRules)), None)
