@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -342,6 +342,7 @@ class Arena:
             returns=(s.ret, t.ret), discounted=(s.discounted, t.discounted), choices=(s.choices, t.choices),
             plays=(s.plays, t.plays), leak_steps=(s.leaks, t.leaks), staggered=a.stagger > 0,
             commands=e.commands if a.keep_commands else [],
+            start=replace(a.start, state=b"") if a.start.state else a.start,
         )
 
 

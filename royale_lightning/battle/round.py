@@ -19,6 +19,34 @@ IDLE, CHOICE, FORCED = 0, 1, 2
 #: How a battle stands at a round's end.
 RUNNING, TERMINATED, TRUNCATED = 0, 1, 2
 
+#: Kinds of start: a battle from its beginning, a point of the restart pool, a rung of the backward curriculum, a
+#: segment of the trajectory store. Strength is measured on true starts alone.
+TRUE, POOL, CURRICULUM, BUCKET = "true", "pool", "curriculum", "bucket"
+START_KINDS = (TRUE, POOL, CURRICULUM, BUCKET)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an episode begins.
+
+    Args:
+        kind: one of :data:`START_KINDS`; told on every record, metric and result of the episode.
+        digest: content hash of the save state it begins from; empty for a true start.
+        state: that save state's bytes. They travel with the assignment, so that no process keeps a bank; a record
+            comes back from a worker without them.
+        seat: the learner's seat that the result is credited to; None for a true start.
+        ref: whatever the scheduler wants to find again in the record, such as a point's or a rung's name.
+    """
+
+    kind: str = TRUE
+    digest: str = ""
+    state: bytes = b""
+    seat: int | None = None
+    ref: str = ""
+
+
+TRUE_START = Start()
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -32,6 +60,7 @@ class Assignment:
         stagger: leading game steps played random-legal and recorded by nobody (first episodes only), so that
             battles do not stay in one phase.
         keep_commands: record both seats' commands, so that the battle can be replayed exactly.
+        start: from where.
     """
 
     battle: int
@@ -40,6 +69,7 @@ class Assignment:
     seed: int
     stagger: int = 0
     keep_commands: bool = False
+    start: Start = TRUE_START
 
 
 @dataclass
@@ -69,7 +99,7 @@ class SavedBattle:
 
 @dataclass
 class EpisodeRecord:
-    """How one episode went. Counted from its true start, the staggered steps included.
+    """How one episode went. Counted from where it began, the staggered steps included.
 
     Attributes:
         battle, ordinal, players, seed: as assigned.
@@ -83,6 +113,7 @@ class EpisodeRecord:
         decisions, choices, plays: per seat; choices are decisions with more than one legal action.
         leak_steps: per seat, game steps begun and ended at full elixir.
         commands: ``(game_step, seat, action)`` if asked for.
+        start: from where it began, as assigned.
     """
 
     battle: int
@@ -102,6 +133,12 @@ class EpisodeRecord:
     leak_steps: tuple[int, int]
     staggered: bool = False
     commands: list[tuple[int, int, int]] = field(default_factory=list)
+    start: Start = TRUE_START
+
+    @property
+    def from_true_start(self) -> bool:
+        """Whether it began at a battle's beginning; no other episode says anything about strength."""
+        return self.start.kind == TRUE
 
     def score(self, seat: int) -> float | None:
         """1 for a win, 0.5 for a draw, 0 for a loss, ``None`` when cut short."""

@@ -48,10 +48,10 @@ class Tally:
 
 
 def tally(episodes: list[Any]) -> dict[str, Tally]:
-    """The learner's results per opponent, without mirror games, staggered first episodes and those cut short."""
+    """The learner's results per opponent, without mirrors, restarted or staggered episodes and those cut short."""
     found: dict[str, Tally] = {}
     for episode in episodes:
-        if episode.staggered or Counter(episode.players)["learner"] != 1:
+        if episode.staggered or not episode.from_true_start or Counter(episode.players)["learner"] != 1:
             continue
         seat = episode.players.index("learner")
         score = episode.score(seat)

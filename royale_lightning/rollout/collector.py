@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from ..battle.arena import LEARNER
 from ..battle.opponents import is_scripted
-from ..battle.round import CHOICE, IDLE, RUNNING, Assignment, EpisodeRecord, SavedBattle
+from ..battle.round import CHOICE, IDLE, RUNNING, TRUE, Assignment, EpisodeRecord, SavedBattle
 from ..battle.spec import BattleSpec
 from ..battle.streams import generator, stream_seed, uniforms
 from ..errors import UserError
@@ -44,6 +45,7 @@ class Rollout:
         cut_value: float32 ``[slots]``.
         episodes: finished in this iteration, staggered ones included.
         game_steps: of this rank, the staggered ones left out.
+        start_steps: the same by the kind of start of their episode.
         forced_share: share of the learner's decisions that were forced.
         seconds: wall time by phase: ``step``, ``inference``, ``other``.
         heap: uint8 ``[places, frame_bytes]``.
@@ -59,6 +61,7 @@ class Rollout:
     cut_value: Tensor
     episodes: list[EpisodeRecord]
     game_steps: int
+    start_steps: dict[str, int]
     rounds: int
     forced_share: float
     seconds: dict[str, float]
@@ -105,6 +108,7 @@ class Collector:
         self.slots = 2 * battles
         self.ordinals = np.full(battles, -1, dtype=np.int64)
         self.players: list[tuple[str, str]] = [("", "")] * battles
+        self.kinds = [TRUE] * battles
         self.ended = np.ones(battles, dtype=bool)
         capacity = rows + self.slots
         self._frames = FrameIndex(self.layout, self.slots, capacity) if self.layout.frames > 1 else None
@@ -163,7 +167,7 @@ class Collector:
         finals: list[tuple[int, np.ndarray, np.ndarray]] = []
         episodes: list[EpisodeRecord] = []
         seconds = dict.fromkeys(("step", "inference", "other"), 0.0)
-        game_steps = 0
+        start_steps: Counter[str] = Counter()
         decisions = chosen = 0
         names = self._names()
         learner = names == LEARNER
@@ -210,7 +214,8 @@ class Collector:
             spent("inference")
             self.source.advance(fresh)
             spent("step")
-            game_steps += int(r.duration.sum())
+            for kind, steps in zip(self.kinds, r.duration.tolist(), strict=True):
+                start_steps[kind] += steps
             decisions += int((np.repeat(r.duration, 2) * learner).sum())
             cells.append((row_of, r.reward.copy(), np.repeat(r.duration, 2), np.repeat(r.end, 2), learner))
             if r.final.any():
@@ -236,7 +241,8 @@ class Collector:
             cells=Cells(stack[0], stack[1], stack[2], stack[3], final_value, stack[4].bool()),
             cut_value=cut_value,
             episodes=episodes,
-            game_steps=game_steps,
+            game_steps=start_steps.total(),
+            start_steps=dict(start_steps),
             rounds=rounds,
             forced_share=1.0 - chosen / max(1, decisions),
             seconds=seconds,

@@ -32,6 +32,7 @@ from .dataset import SelfPlayDataset
 from .returns import Moments, ReturnScaler
 from .settings import OpponentShares, RolloutSettings
 from .sources import RolloutSource, make_source
+from .start_metrics import by_start
 
 #: Episodes per opponent over which the training score is averaged; an iteration alone has too few.
 _SCORE_WINDOW = 60
@@ -220,7 +221,8 @@ class SelfPlayData(pl.LightningDataModule):
             loss = self._source.loss()
             m["health/actions_refused"] = self._source.refused()
             m["health/codec_clipped"], m["health/codec_rounded"] = loss.clipped, loss.rounded
-        played = [e for e in r.episodes if not e.staggered]
+        m.update(by_start(r.episodes, r.start_steps))
+        played = [e for e in r.episodes if e.from_true_start and not e.staggered]
         m["battle/episodes"] = len(played)
         if played:
             m["battle/ticks"] = float(np.mean([e.ticks for e in played]))

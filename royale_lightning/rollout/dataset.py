@@ -108,11 +108,12 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         clipped = 0
         cells = r.cells
         if ppo.scale_returns:
+            # A restarted episode's return is the rest of a battle; true starts alone say what a return is.
             returns = [
                 e.discounted[seat]
                 for e in r.episodes
                 for seat in (0, 1)
-                if e.players[seat] == LEARNER and not e.staggered
+                if e.players[seat] == LEARNER and e.from_true_start and not e.staggered
             ]
             self.scaler.merge(self.gather_returns(Moments.of(np.array(returns))))
             scaled, clipped = self.scaler.scaled(cells.reward.cpu().numpy())

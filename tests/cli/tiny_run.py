@@ -45,6 +45,7 @@ class Episode:
     players: tuple[str, str]
     winner: int
     staggered: bool = False
+    from_true_start: bool = True
 
     def score(self, seat: int) -> float | None:
         if self.winner < 0:
