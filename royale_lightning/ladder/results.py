@@ -1,0 +1,234 @@
+"""The results log: one battle a line, append-only, and the one source of every rating and verdict.
+
+Only battles of kind ``eval`` count for ratings, and the writer takes them from true starts alone: a battle that began
+from a restart point measures the restart point as well as the players.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import msgspec
+
+from ..errors import UserError
+from ..jsonl import JsonLines, discard_tail
+
+Kind = Literal["eval", "train", "probe"]
+KINDS: tuple[str, ...] = get_args(Kind)
+#: Start of a whole battle from tick 0; any other start kind names where the battle was entered.
+TRUE_START = "true"
+BLUE, RED, DRAW = 0, 1, 2
+LIVE = "live:"
+
+
+def live_player(iteration: int) -> str:
+    """The learner as it stood after this many iterations: a player of its own, since it never stands still."""
+    return f"{LIVE}{iteration}"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One decided battle.
+
+    Args:
+        kind: ``eval`` (counts for ratings), ``train`` (a training episode) or ``probe`` (measured, never rated).
+        blue, red: player ids: a snapshot's id, ``live:<iteration>`` or ``scripted:NAME``.
+        seed: as RoyaleGym's ``env.reset(seed)`` takes it; a pair is two results of one seed with the seats swapped.
+        winner: 0 blue, 1 red, 2 draw.
+        ticks: its length, 50 ms each.
+        crowns: per seat.
+        iteration, game_step: when in the run it was played.
+        start: ``true``, or the kind of start it began from.
+        purpose: who asked for it, such as ``rating`` or ``gate:7``; for readers, nothing computes with it.
+        id: given by the log, ascending from 1; 0 before.
+    """
+
+    kind: Kind
+    blue: str
+    red: str
+    seed: int
+    winner: int
+    ticks: int
+    crowns: tuple[int, int]
+    iteration: int
+    game_step: int
+    start: str = TRUE_START
+    purpose: str = ""
+    id: int = 0
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """``(blue, red, seed)``: an evaluated battle is a function of it."""
+        return self.blue, self.red, self.seed
+
+    def score(self, player: str) -> float:
+        """1 for a win of this player, 0.5 for a draw, 0 for a loss.
+
+        Raises:
+            ValueError: the player had no seat in this battle, or both.
+        """
+        if (self.blue == player) == (self.red == player):
+            raise ValueError(f"{player!r} is not one of the two players {self.blue!r} and {self.red!r}")
+        return 0.5 if self.winner == DRAW else float(self.winner == (BLUE if self.blue == player else RED))
+
+
+class LogMark(NamedTuple):
+    """Where a log stood at a checkpoint: plain numbers, for a ``state_dict``."""
+
+    offset: int
+    last_id: int
+
+
+class ResultsLog:
+    """``results.jsonl``, open for writing.
+
+    An evaluated battle is logged once: playing ``(blue, red, seed)`` again gives the same battle and no information,
+    so look it up with :meth:`find` first. Ids ascend and no id stands twice in a log. A resumed run plays the battles
+    after its checkpoint again, and they get the ids they had in the part that was set aside.
+
+    Args:
+        path: the log; created, with its folder, if missing. A torn last line is set aside.
+        mark: of the checkpoint a run continues from: what the log holds beyond it is moved to
+            ``<log>.discarded-<n>``, see :attr:`set_aside`. A fork finds no log in its new folder and starts one there,
+            its ids following the mark's.
+
+    Raises:
+        UserError: a line is not a result, or the log is shorter than the checkpoint says.
+    """
+
+    def __init__(self, path: Path, mark: LogMark | None = None) -> None:
+        self.path = path
+        #: The file with the results after the checkpoint, if there were any.
+        self.set_aside: Path | None = None
+        if mark is not None and path.exists():
+            size = path.stat().st_size
+            if size < mark.offset:
+                raise UserError(
+                    f"{path} has {size} bytes and the checkpoint counts on {mark.offset}; bring the whole log back, or "
+                    "continue into another run_dir"
+                )
+            self.set_aside = discard_tail(path, mark.offset)
+        self._lines = JsonLines(path)
+        self._rated: dict[tuple[str, str, int], Result] = {}
+        self._last_id = 0 if mark is None else mark.last_id
+        try:
+            for result in read_results(path):
+                self._last_id = max(self._last_id, result.id)
+                if result.kind == "eval":
+                    self._rated[result.key] = result
+        except UserError:
+            self._lines.close()
+            raise
+
+    @property
+    def last_id(self) -> int:
+        return self._last_id
+
+    def append(self, results: Iterable[Result]) -> list[Result]:
+        """Write these results in their order: all of them, or none if one is refused.
+
+        They are on disk within ``jsonl.SYNC_SECONDS``, or after :meth:`sync`.
+
+        Args:
+            results: without ids.
+
+        Returns:
+            The same results with their ids.
+
+        Raises:
+            UserError: a kind or winner that does not exist, an id given, or a rated result that did not begin from a
+                true start, was logged before, or has one player on both seats.
+        """
+        batch: list[Result] = []
+        fresh: dict[tuple[str, str, int], Result] = {}
+        for number, result in enumerate(results, self._last_id + 1):
+            self._check(result)
+            named = msgspec.structs.replace(result, id=number)
+            if result.kind == "eval":
+                if result.key in self._rated or result.key in fresh:
+                    before = (self._rated.get(result.key) or fresh[result.key]).id
+                    raise UserError(
+                        f"{result.blue!r} against {result.red!r} on seed {result.seed} is in the results log already, "
+                        f"as result {before}; take that one or play another seed"
+                    )
+                fresh[result.key] = named
+            batch.append(named)
+        for result in batch:
+            self._lines.append(msgspec.to_builtins(result))
+            self._last_id = result.id
+        self._rated.update(fresh)
+        return batch
+
+    def find(self, blue: str, red: str, seed: int) -> Result | None:
+        """The evaluated battle of these seats and this seed, if it was played."""
+        return self._rated.get((blue, red, seed))
+
+    def rated(self) -> list[Result]:
+        """All ``eval`` results, ascending by id."""
+        return list(self._rated.values())
+
+    def mark(self) -> LogMark:
+        """Where the log stands, for a checkpoint; what it promises is on disk."""
+        self.sync()
+        return LogMark(self._lines.offset, self._last_id)
+
+    def sync(self) -> None:
+        """Return when every result is on disk."""
+        self._lines.sync()
+
+    def close(self) -> None:
+        """Sync and close. Idempotent."""
+        self._lines.close()
+
+    @staticmethod
+    def _check(result: Result) -> None:
+        if result.kind not in KINDS:
+            raise UserError(f"result kind is {result.kind!r}; give one of {', '.join(KINDS)}")
+        if result.winner not in (BLUE, RED, DRAW):
+            raise UserError(
+                f"result winner is {result.winner}; 0 is blue, 1 red, 2 a draw, and only decided battles count"
+            )
+        if result.id:
+            raise UserError(f"result id is {result.id}; the log numbers results itself, so leave it out")
+        if result.kind != "eval":
+            return
+        if result.start != TRUE_START:
+            raise UserError(
+                f"a rated result began from {result.start!r}; ratings count whole battles, so log it as kind 'train' "
+                "or 'probe'"
+            )
+        if result.blue == result.red:
+            raise UserError(f"a rated result has {result.blue!r} on both seats; a player says nothing about itself")
+
+
+_decoder = msgspec.json.Decoder(Result)
+
+
+def read_results(path: Path, kind: Kind | None = None) -> Iterator[Result]:
+    """Results of a log, in its order; nothing for a missing file.
+
+    A last line without its newline is still being written, or was torn by a crash, and is left out.
+
+    Args:
+        path: a ``results.jsonl``, which another process may be writing.
+        kind: only these.
+
+    Raises:
+        UserError: another line is not a result.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                result = _decoder.decode(line)
+            except msgspec.MsgspecError as problem:
+                raise UserError(
+                    f"{path}, line {number} is not a result ({problem}); remove the line, or bring the log back from a "
+                    "copy"
+                ) from problem
+            if kind is None or result.kind == kind:
+                yield result
