@@ -86,12 +86,28 @@ class Bot:
             UserError: one sentence that says what is missing or does not fit.
         """
         record, weights, file = read_bot(path)
-        where = repr(str(file))
+        # A snapshot is known by its id; a run has many.
+        snapshot = file.parent.name if file.parent.parent.name == "snapshots" else ""
+        name = snapshot or record.run or Path(path).resolve().name
+        return cls.of_weights(record, weights, repr(str(file)), sharp=sharp, device=device, name=name)
+
+    @classmethod
+    def of_weights(
+        cls, record: BotRecord, weights: Weights, where: str, *, name: str, sharp: bool = False,
+        device: str | torch.device = "cpu",
+    ) -> Bot:
+        """A bot from what was read of it.
+
+        Args:
+            where: the file, for error messages.
+
+        Raises:
+            UserError: the record does not fit this installation, or the weights not the record.
+        """
         spec = record.spec(where)
         inputs = Inputs(spec.row_layout, spec.action_layout, record.n_cards, record.n_unit_types)
         network = build_network(record.network, inputs, seed=0)
         _fill(network, weights, where)
-        name = record.run or Path(path).resolve().name
         return cls(record, network.to(device).eval(), spec, sharp=sharp, name=name)
 
     def save(self, folder: str | Path) -> None:

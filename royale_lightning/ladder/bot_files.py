@@ -197,6 +197,8 @@ def find(path: str | Path) -> Path:
 def run_folder_of(path: str | Path) -> Path | None:
     """The run folder that a bot's path lies in, or None for one that is kept elsewhere."""
     parent = find(path).resolve().parent
+    if parent.parent.name == "snapshots":
+        return parent.parent.parent
     return parent.parent if parent.name in ("bot", "checkpoints") else None
 
 

@@ -1,9 +1,10 @@
-"""Who plays whom: an assignment is a pure function of the seed, the battle and its ordinal."""
+"""Who plays whom: an assignment is a pure function of the seed, the battle, its ordinal and the iteration's table."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,15 +12,33 @@ from ..battle.arena import LEARNER
 from ..battle.opponents import PREFIX
 from ..battle.streams import generator
 
-MIRROR, SCRIPTED = "mirror", "scripted"
+MIRROR, POOL, SCRIPTED = "mirror", "pool", "scripted"
+
+
+@dataclass(frozen=True)
+class OpponentTable:
+    """The snapshots that may be met in an iteration, frozen at its start.
+
+    Args:
+        snapshots: their ids.
+        probabilities: of being drawn, as long as ``snapshots``, summing to 1.
+    """
+
+    snapshots: tuple[str, ...] = ()
+    probabilities: tuple[float, ...] = ()
 
 
 class Matchmaker(ABC):
-    """Gives both seats of a battle's next episode. The same arguments give the same answer, whenever asked."""
+    """Gives both seats of a battle's next episode. The same arguments give the same answer, whenever asked.
+
+    Write ``__init__(self, seed: int, battles: int, mirror: float, pool: float, scripted: float,
+    scripted_opponents: Sequence[str], **your_settings)`` and :meth:`players`; name the class in
+    ``data.opponents.matchmaker``. ``battles`` are those of all ranks.
+    """
 
     @abstractmethod
-    def players(self, battle: int, ordinal: int) -> tuple[str, str]:
-        """Names for (blue, red): ``learner``, ``scripted:NAME`` or a snapshot's name."""
+    def players(self, battle: int, ordinal: int, table: OpponentTable) -> tuple[str, str]:
+        """Names for (blue, red): ``learner``, ``scripted:NAME`` or a snapshot's id."""
 
 
 def exact_counts(shares: Sequence[float], n: int) -> list[int]:
@@ -37,28 +56,40 @@ class MixMatchmaker(Matchmaker):
     """Fixed kinds per battle, opponent and seat redrawn per episode.
 
     The kinds are exact counts of battles, spread by a seeded permutation: drawing them per episode would let
-    the stored rows drift between iterations (a bug RoyaleLearn had).
+    the stored rows drift between iterations (a bug RoyaleLearn had). While there is no snapshot, a battle of the
+    pool's share is played as mirror.
 
     Args:
         seed: of the named streams.
         battles: battles over all ranks.
-        mirror, scripted: shares.
+        mirror, pool, scripted: shares.
         scripted_opponents: names of the scripted opponents.
     """
 
     def __init__(
-        self, seed: int, battles: int, mirror: float, scripted: float, scripted_opponents: Sequence[str]
+        self, seed: int, battles: int, mirror: float, pool: float, scripted: float, scripted_opponents: Sequence[str]
     ) -> None:
         self.seed = seed
         self.scripted_opponents = tuple(scripted_opponents)
-        mirrors, _ = exact_counts([mirror, scripted], battles)
+        mirrors, pools, _ = exact_counts([mirror, pool, scripted], battles)
         order = generator(seed, "match/kinds").permutation(battles)
         self.kinds = np.full(battles, SCRIPTED, dtype=object)
         self.kinds[order[:mirrors]] = MIRROR
+        self.kinds[order[mirrors : mirrors + pools]] = POOL
 
-    def players(self, battle: int, ordinal: int) -> tuple[str, str]:
-        if self.kinds[battle] == MIRROR:
+    def players(self, battle: int, ordinal: int, table: OpponentTable) -> tuple[str, str]:
+        kind = self.kinds[battle]
+        if kind == MIRROR or (kind == POOL and not table.snapshots):
             return LEARNER, LEARNER
         rng = generator(self.seed, "match", battle, ordinal)
-        other = PREFIX + self.scripted_opponents[int(rng.integers(len(self.scripted_opponents)))]
+        if kind == POOL:
+            # The sum may end a rounding error below 1.
+            at = int(np.searchsorted(np.cumsum(table.probabilities), rng.random(), side="right"))
+            other = table.snapshots[min(at, len(table.snapshots) - 1)]
+        else:
+            other = PREFIX + self.scripted_opponents[int(rng.integers(len(self.scripted_opponents)))]
         return (LEARNER, other) if rng.integers(2) == 0 else (other, LEARNER)
+
+
+#: Short names of the shipped matchmakers.
+MATCHMAKERS = {"mix": "royale_lightning.ladder.matchmaker.MixMatchmaker"}

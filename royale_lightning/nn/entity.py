@@ -138,6 +138,9 @@ class EntityNetwork(ActorCritic):
     def value(self, obs: Observation) -> Tensor:
         return self._batch(obs, actor=False)[0]
 
+    def use_static_shapes(self) -> None:
+        self.fixed_shape = True
+
     def _batch(self, obs: Observation, actor: bool) -> list[Tensor]:
         """``[choice, tile, value]`` or ``[value]``, by whichever path fits the device."""
         on_cpu = obs["units"].device.type == "cpu"
@@ -190,5 +193,9 @@ class EntityNetwork(ActorCritic):
         fine = (self.query(hand) * tiles.shape[-1] ** -0.5) @ tiles.mT
         query = self.map_query(hand).view(b, 4 * a.slots, -1) * board.shape[-1] ** -0.5
         # The board on the left of the product keeps its gradient contiguous.
-        coarse = Gather.apply((board @ query.mT).flatten(1), 1, self._order, self._inverse)
+        coarse = (board @ query.mT).flatten(1)
+        if torch.is_grad_enabled():
+            coarse = Gather.apply(coarse, 1, self._order, self._inverse)
+        else:  # vmap maps no autograd.Function of this form
+            coarse = coarse.index_select(1, self._order)
         return [choice, fine + coarse.view(b, a.slots, a.tiles)]

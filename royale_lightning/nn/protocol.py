@@ -62,3 +62,10 @@ class ActorCritic(nn.Module, ABC):
     def value(self, obs: Observation) -> Tensor:
         """Value ``[B]`` alone, for rows without a choice. Override it where the actor's part can be skipped."""
         return self(obs)[1]
+
+    def use_static_shapes(self) -> None:
+        """Let every shape depend on the batch size alone, as ``torch.func.vmap`` over many frozen actors asks.
+
+        Override it where a forward takes another path by default. A network that ``vmap`` cannot map all the same
+        plays one forward per snapshot instead.
+        """

@@ -19,7 +19,8 @@ from ..battle.round import CHOICE, IDLE, RUNNING, TRUE, Assignment, EpisodeRecor
 from ..battle.spec import BattleSpec
 from ..battle.streams import generator, stream_seed, uniforms
 from ..errors import UserError
-from ..ladder.matchmaker import Matchmaker
+from ..ladder.frozen import FrozenActors
+from ..ladder.matchmaker import Matchmaker, OpponentTable
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic
 from .advantage import Cells
@@ -31,6 +32,10 @@ from .sources import RolloutSource
 STAGGER_STEPS = 300
 #: Rows of one forward where nothing but the values is wanted.
 _CHUNK = 512
+
+
+def _is_snapshot(player: str) -> bool:
+    return player not in ("", LEARNER) and not is_scripted(player)
 
 
 @dataclass
@@ -87,16 +92,22 @@ class Collector:
         stagger: start each battle's first episode at a random moment.
         count_forced: whether forced rows count as the actor's rows.
         device: where the heap lies and the policies run.
+        frozen: plays the snapshots that the matchmaker names; unset, there are none.
+
+    Attributes:
+        table: the snapshots that new episodes may meet; set between two rollouts.
     """
 
     def __init__(
         self, source: RolloutSource, spec: BattleSpec, matchmaker: Matchmaker, *, seed: int, first: int, rows: int,
-        max_rounds: int, stagger: bool, count_forced: bool, device: torch.device,
+        max_rounds: int, stagger: bool, count_forced: bool, device: torch.device, frozen: FrozenActors | None = None,
     ) -> None:
         self.source = source
         self.layout = spec.row_layout
         self.actions = spec.action_layout
         self.matchmaker = matchmaker
+        self.frozen = frozen
+        self.table = OpponentTable()
         self.seed = seed
         self.first = first
         self.rows = rows
@@ -124,13 +135,15 @@ class Collector:
         for b in np.flatnonzero(self.ended):
             self.ordinals[b] += 1
             battle, ordinal = self.first + int(b), int(self.ordinals[b])
-            self.players[b] = self.matchmaker.players(battle, ordinal)
+            self.players[b] = self.matchmaker.players(battle, ordinal, self.table)
             stagger = 0
             if self.stagger and ordinal == 0:
                 stagger = int(generator(self.seed, "stagger/length", battle).integers(STAGGER_STEPS))
             # 63 bits: RoyaleGym seeds its generators with non-negative integers.
             seed = stream_seed(self.seed, "battle", battle, ordinal) >> 1
             out.append(Assignment(battle, ordinal, self.players[b], seed, stagger))
+        if self.frozen is not None:
+            self.frozen.require({p for pair in self.players for p in pair if _is_snapshot(p)})
         return out
 
     def _names(self) -> np.ndarray:
@@ -146,14 +159,11 @@ class Collector:
 
     # ---- collection ------------------------------------------------------------------------------------------
     @torch.no_grad()
-    def collect(
-        self, policy: ActorCritic, opponents: Mapping[str, ActorCritic] | None = None, gamma: float = 1.0
-    ) -> Rollout:
+    def collect(self, policy: ActorCritic, gamma: float = 1.0) -> Rollout:
         """Play rounds until the heap holds the rows of an iteration.
 
         Args:
             policy: the learner.
-            opponents: frozen policies by name.
             gamma: discount per game step, for the rewards inside a round.
         """
         r = self.source.round
@@ -210,7 +220,7 @@ class Collector:
                 choice.append(is_choice)
                 chosen += int(is_choice.sum())
                 n += k
-            self._others(names, learner, opponents or {})
+            self._others(names, learner)
             spent("inference")
             self.source.advance(fresh)
             spent("step")
@@ -261,16 +271,14 @@ class Collector:
         a = dist.sample(self._uniforms(slots))
         return a, dist.log_prob(a), value.float()
 
-    def _others(self, names: np.ndarray, learner: np.ndarray, opponents: Mapping[str, ActorCritic]) -> None:
-        """Actions of the frozen policies, one forward a policy."""
+    def _others(self, names: np.ndarray, learner: np.ndarray) -> None:
+        """Actions of the snapshots."""
         r = self.source.round
-        todo = np.flatnonzero((r.kind == CHOICE) & ~learner)
-        for name in sorted(set(names[todo])):
-            if is_scripted(name):
-                continue
-            slots = todo[names[todo] == name]
-            a, _, _ = self._act(opponents[name], rows_to_tensor(r.rows[slots], self.device), slots)
-            r.action[slots] = a.cpu().numpy()
+        slots = np.flatnonzero((r.kind == CHOICE) & ~learner)
+        if len(slots):
+            assert self.frozen is not None, "somebody who is not scripted has a choice"
+            rows = rows_to_tensor(r.rows[slots], self.device)
+            r.action[slots] = self.frozen.act(names[slots], rows, self._uniforms(slots)).cpu().numpy()
 
     def _values(self, policy: ActorCritic, rows: np.ndarray) -> Tensor:
         parts = [
@@ -323,6 +331,19 @@ class Collector:
             )
         self.ordinals[:] = state["ordinals"]
         self.ended[:] = state["ended"]
-        for b in np.flatnonzero(self.ordinals >= 0):
-            self.players[b] = self.matchmaker.players(self.first + int(b), int(self.ordinals[b]))
-        self.source.restore([msgspec.convert(s, SavedBattle) for s in state["battles"]])
+        saved = [msgspec.convert(s, SavedBattle) for s in state["battles"]]
+        self.source.restore([s for s in saved if self._seat_players(s.assignment)])
+
+    def _seat_players(self, assignment: Assignment) -> bool:
+        """Seat the players of a battle in flight; False for one whose snapshot is lost, which then begins anew."""
+        b = assignment.battle - self.first
+        snapshots = [p for p in assignment.players if _is_snapshot(p)]
+        try:
+            if self.frozen is not None:
+                self.frozen.require(snapshots)
+        except UserError as lost:
+            print(f"{lost}; battle {assignment.battle} begins anew without it")
+            self.ended[b] = True
+            return False
+        self.players[b] = assignment.players
+        return True

@@ -22,7 +22,6 @@ from ..battle.engine import engine_identity
 from ..battle.opponents import PREFIX, is_scripted, make_opponent
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
-from ..ladder.matchmaker import MixMatchmaker
 from ..measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..nn.protocol import Inputs
 from ..parts import Part
@@ -161,8 +160,7 @@ class SelfPlayData(pl.LightningDataModule):
             self.battle, rank * n, n, self.seed, self.rollout.forced_share, self.rollout.source,
             self.rollout.workers, self.rollout.threads,
         )
-        o = self.opponents
-        matchmaker = MixMatchmaker(self.seed, world * n, o.mirror, o.scripted, o.scripted_opponents)
+        matchmaker = self.opponents.build(self.seed, world * n)
         self.collector = Collector(
             self._source, self.battle, matchmaker, seed=self.seed, first=rank * n, rows=self.rollout.rows_per_iteration,
             max_rounds=self.rollout.max_rounds, stagger=self.rollout.stagger,

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from ..battle.opponents import ACTING
 from ..errors import UserError
+from ..ladder.matchmaker import MATCHMAKERS, Matchmaker
+from ..parts import Part, PartLike
 
 FORCED_ROWS = ("skip", "critic", "all")
 SOURCES = ("auto", "inline", "processes")
@@ -79,19 +81,39 @@ class OpponentShares:
 
     Args:
         mirror: both seats are the learner, both are stored.
+        pool: one seat is a snapshot, drawn anew each episode; played as mirror while there is none.
         scripted: one seat is a scripted opponent, drawn anew each episode.
         scripted_opponents: their names; the five acting rungs of RoyaleGym's ladder.
+        snapshots: bots (folders, checkpoints, runs) that are in the pool from the start and stay.
+        matchmaker: who meets whom, with these shares; ``mix`` or a ``Matchmaker`` of your own.
     """
 
     mirror: float = 0.5
+    pool: float = 0.0
     scripted: float = 0.5
     scripted_opponents: list[str] = field(default_factory=lambda: list(ACTING))
+    snapshots: list[str] = field(default_factory=list)
+    matchmaker: PartLike = "mix"
 
     def __post_init__(self) -> None:
-        for name in ("mirror", "scripted"):
+        for name in ("mirror", "pool", "scripted"):
             if getattr(self, name) < 0:
                 raise UserError(f"opponents.{name} is {getattr(self, name)}; give a share of 0 or more")
-        if self.mirror + self.scripted <= 0:
-            raise UserError("opponents: all shares are 0; give at least one of mirror and scripted a share")
+        if self.mirror + self.pool + self.scripted <= 0:
+            raise UserError("opponents: all shares are 0; give at least one of mirror, pool and scripted a share")
         if self.scripted > 0 and not self.scripted_opponents:
             raise UserError("opponents.scripted is above 0 and opponents.scripted_opponents is empty; name some")
+
+    def build(self, seed: int, battles: int) -> Matchmaker:
+        """The matchmaker of a run with this many battles over all ranks."""
+        where = "opponents.matchmaker"
+        shares = (self.mirror, self.pool, self.scripted)
+        made = Part.of(self.matchmaker, where, MATCHMAKERS).build(
+            where, seed, battles, *shares, tuple(self.scripted_opponents)
+        )
+        if not isinstance(made, Matchmaker):
+            raise UserError(
+                f"{where}: {type(made).__name__} is no Matchmaker; derive it from "
+                "royale_lightning.ladder.matchmaker.Matchmaker"
+            )
+        return made

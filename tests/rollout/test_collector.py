@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,10 +12,14 @@ from royale_lightning.battle.arena import ArenaSettings
 from royale_lightning.battle.opponents import ACTING
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.errors import UserError
-from royale_lightning.ladder.matchmaker import MixMatchmaker, exact_counts
-from royale_lightning.nn import build_network
+from royale_lightning.ladder.bot_files import BotRecord
+from royale_lightning.ladder.frozen import FrozenActors
+from royale_lightning.ladder.matchmaker import MIRROR, POOL, MixMatchmaker, OpponentTable, exact_counts
+from royale_lightning.ladder.snapshots import SnapshotStore
+from royale_lightning.nn import actor_state_dict, build_network
 from royale_lightning.nn.distribution import MaskedCategorical
 from royale_lightning.nn.protocol import ActorCritic
+from royale_lightning.parts import Part
 from royale_lightning.rollout.collector import Collector
 from royale_lightning.rollout.data import inputs_of
 from royale_lightning.rollout.minibatch import unpack
@@ -31,11 +37,11 @@ def network() -> ActorCritic:
 
 
 def collector(
-    forced: float, battles: int = 4, mirror: float = 0.5, rows: int = 200, max_rounds: int = 5000
+    forced: float, battles: int = 4, mirror: float = 0.5, rows: int = 200, max_rounds: int = 5000, pool: float = 0.0
 ) -> Collector:
     source = InlineSource(SPEC, 0, battles, ArenaSettings(1, forced, 2))
     return Collector(
-        source, SPEC, MixMatchmaker(1, battles, mirror, 1 - mirror, ACTING), seed=1, first=0, rows=rows,
+        source, SPEC, MixMatchmaker(1, battles, mirror, pool, 1 - mirror - pool, ACTING), seed=1, first=0, rows=rows,
         max_rounds=max_rounds, stagger=False, device=torch.device("cpu"), count_forced=False,
     )
 
@@ -99,9 +105,85 @@ def test_too_few_rounds_halt_with_one_sentence(network: ActorCritic) -> None:
 def test_shares_are_exact_counts() -> None:
     assert exact_counts([0.5, 0.35, 0.15], 96) == [48, 34, 14]
     assert sum(exact_counts([1, 1, 1], 10)) == 10
-    m = MixMatchmaker(3, 40, 0.25, 0.75, ["push"])
-    kinds = [m.players(b, 0) for b in range(40)]
-    assert sum(k == ("learner", "learner") for k in kinds) == 10
-    seats = [m.players(b, k).index("learner") for b in range(40) for k in range(50) if m.kinds[b] == "scripted"]
-    assert 0.45 < np.mean(seats) < 0.55
-    assert m.players(7, 3) == MixMatchmaker(3, 40, 0.25, 0.75, ["push"]).players(7, 3)
+    table = OpponentTable(("a", "b"), (0.25, 0.75))
+    m = MixMatchmaker(3, 40, 0.25, 0.25, 0.5, ["push"])
+    met = [m.players(b, 0, table) for b in range(40)]
+    assert sum(p == ("learner", "learner") for p in met) == 10
+    assert sum(bool({"a", "b"} & set(p)) for p in met) == 10
+    pools = [b for b in range(40) if m.kinds[b] == POOL]
+    assert all(m.players(b, 0, OpponentTable()) == ("learner", "learner") for b in pools), "an empty pool is mirror"
+    many = [m.players(b, k, table) for b in range(40) for k in range(50) if m.kinds[b] != MIRROR]
+    assert 0.45 < np.mean([p.index("learner") for p in many]) < 0.55
+    assert 0.70 < np.mean(["b" in p for p in many if "scripted:push" not in p]) < 0.80
+    assert m.players(7, 3, table) == MixMatchmaker(3, 40, 0.25, 0.25, 0.5, ["push"]).players(7, 3, table)
+
+
+def test_a_pool_that_comes_later_leaves_the_other_battles_alone() -> None:
+    without = MixMatchmaker(3, 40, 0.5, 0, 0.5, ["push", "defend"])
+    with_pool = MixMatchmaker(3, 40, 0.5, 0.1, 0.4, ["push", "defend"])
+    table = OpponentTable(("a",), (1.0,))
+    same = [
+        without.players(b, k, OpponentTable()) == with_pool.players(b, k, table)
+        for b in range(40) for k in range(5) if with_pool.kinds[b] != POOL
+    ]
+    assert all(same)
+
+
+class Recorder(FrozenActors):
+    """Frozen actors that note whom they were asked for."""
+
+    asked: set[tuple[str, int]]
+
+    def act(self, snapshots: np.ndarray, rows: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+        assert set(snapshots) <= set(self.loaded)
+        self.asked |= set(snapshots)
+        return super().act(snapshots, rows, uniforms)
+
+
+def test_battles_in_flight_keep_their_opponents_through_a_resume(network: ActorCritic, tmp_path: Path) -> None:
+    store = SnapshotStore(tmp_path)
+    record = BotRecord.of(SPEC, Part("royale_lightning.nn.entity.EntityNetwork", {"width": 16, "layers": 1}))
+    weights = actor_state_dict(network)
+    ids = []
+    for i in range(3):
+        first = next(iter(weights))
+        ids.append(store.add(record, {**weights, first: weights[first] + i}))
+
+    def start() -> Collector:
+        c = collector(0.0, battles=6, mirror=0.0, pool=1.0)
+        c.frozen = Recorder(store, SPEC, torch.device("cpu"))
+        c.frozen.asked = set()  # type: ignore[attr-defined]
+        return c
+
+    c = start()
+    c.table = OpponentTable(tuple(ids[:2]), (0.5, 0.5))
+    c.collect(network)
+    assert c.frozen.asked == set(ids[:2])  # type: ignore[union-attr]
+    before, ended = list(c.players), c.ended.copy()
+    assert (~ended).any(), "battles are in flight"
+    state = c.state_dict()
+    c.table = OpponentTable((ids[2],), (1.0,))
+    went_on = c.collect(network)
+    c.source.close()
+
+    again = start()
+    again.load_state_dict(state)
+    assert [p for p, e in zip(again.players, ended, strict=True) if not e] == [
+        p for p, e in zip(before, ended, strict=True) if not e
+    ]
+    again.table = OpponentTable((ids[2],), (1.0,))
+    resumed = again.collect(network)
+    again.source.close()
+    assert torch.equal(went_on.rows, resumed.rows)
+    assert [e.players for e in went_on.episodes] == [e.players for e in resumed.episodes]
+    assert any(ids[2] in e.players for e in went_on.episodes) or ids[2] in str(again.players)
+
+    (store.path(ids[0]) / "actor.safetensors").write_bytes(b"torn")
+    lost = start()
+    lost.load_state_dict(state)
+    gone = [b for b in range(6) if ids[0] in before[b] and not ended[b]]
+    assert gone
+    assert all(lost.ended[b] for b in gone), "their battles begin anew"
+    lost.table = OpponentTable((ids[1],), (1.0,))
+    assert len(lost.collect(network).rows) >= 200
+    lost.source.close()

@@ -95,7 +95,7 @@ def test_a_row_holds_the_seats_last_decisions(observation: str, arena: str) -> N
 def collector(spec: BattleSpec) -> Collector:
     source = InlineSource(spec, 0, BATTLES, ArenaSettings(1, 0.2, 1))
     return Collector(
-        source, spec, MixMatchmaker(1, BATTLES, 0.5, 0.5, ACTING), seed=1, first=0, rows=120, max_rounds=4000,
+        source, spec, MixMatchmaker(1, BATTLES, 0.5, 0, 0.5, ACTING), seed=1, first=0, rows=120, max_rounds=4000,
         stagger=True, count_forced=False, device=torch.device("cpu"),
     )
 

@@ -35,7 +35,7 @@ def network() -> ActorCritic:
 
 def collect(source: RolloutSource, network: ActorCritic, spec: BattleSpec, rollouts: int = 2) -> list[Rollout]:
     collector = Collector(
-        source, spec, MixMatchmaker(1, BATTLES, 0.5, 0.5, ACTING), seed=1, first=0, rows=150, max_rounds=2000,
+        source, spec, MixMatchmaker(1, BATTLES, 0.5, 0, 0.5, ACTING), seed=1, first=0, rows=150, max_rounds=2000,
         stagger=True, count_forced=False, device=torch.device("cpu"),
     )
     out = []
@@ -110,7 +110,7 @@ def test_saved_battles_go_on_byte_for_byte(network: ActorCritic, arena: str) -> 
 
     def make(source: RolloutSource) -> Collector:
         return Collector(
-            source, spec, MixMatchmaker(1, 4, 0.5, 0.5, ["random", "patient"]), seed=1, first=0, rows=80,
+            source, spec, MixMatchmaker(1, 4, 0.5, 0, 0.5, ["random", "patient"]), seed=1, first=0, rows=80,
             max_rounds=2000, stagger=True, count_forced=False, device=torch.device("cpu"),
         )
 

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from ...battle.arena import ArenaSettings, default_threads
 from ...errors import UserError
-from ...ladder.matchmaker import MixMatchmaker
 from ...nn import build_network
 from ...nn.distribution import MaskedCategorical
 from ...parts import Part
@@ -135,13 +134,13 @@ def compare(seconds: float, settings: Mapping[str, Any], seed: int) -> dict[str,
 
 def collect(module: SelfPlayModule, data: SelfPlayData) -> Rollout:
     """One rollout of the configuration's size by its untrained network."""
-    battle, r, o = data.battle, data.rollout, data.opponents
+    battle, r = data.battle, data.rollout
     network = build_network(module.network_part.as_dict(), data.inputs, data.seed).eval()
     source = InlineSource(
         battle, 0, r.battles, ArenaSettings(data.seed, r.forced_share, r.threads or default_threads())
     )
     try:
-        matchmaker = MixMatchmaker(data.seed, r.battles, o.mirror, o.scripted, o.scripted_opponents)
+        matchmaker = data.opponents.build(data.seed, r.battles)
         collector = Collector(
             source, battle, matchmaker, seed=data.seed, first=0, rows=r.rows_per_iteration, max_rounds=r.max_rounds,
             stagger=False, count_forced=r.forced_rows == "all", device=torch.device("cpu"),
