@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -315,7 +315,7 @@ class Collector:
         return {
             "ordinals": self.ordinals.tolist(),
             "ended": self.ended.tolist(),
-            "battles": [asdict(s) for s in self.source.save()],
+            "battles": msgspec.to_builtins(self.source.save()),  # a start's bytes as text: torch loads none safely
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
