@@ -14,7 +14,7 @@ from ..errors import UserError
 from .frames import StackedGame
 from .game import Game
 from .layout import EXACT, Loss
-from .opponents import is_scripted, make_opponent
+from .opponents import is_scripted, make_opponent, reads_observation
 from .round import CHOICE, FORCED, IDLE, RUNNING, TERMINATED, TRUNCATED, Assignment, EpisodeRecord, Round, SavedBattle
 from .spec import BattleSpec
 from .streams import generator, uniforms
@@ -180,7 +180,7 @@ class Arena:
     @staticmethod
     def _scripted(game: Game, e: _Episode, seat: int) -> int:
         s = e.seats[seat]
-        view, mask = game.scripted_view(seat)
+        view, mask = game.scripted_view(seat, reads_observation(s.player))
         return int(s.opponent.act(view, mask, s.rng))
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class Arena:
                     s.rng = np.random.default_rng(2 * a.seed + seat)
                 else:
                     s.rng = generator(self.settings.seed, "opponent", a.battle, a.ordinal, seat)
-            watched.append(s.opponent is None)
+            watched.append(s.opponent is None or reads_observation(s.player))
         e = _Episode(a, (seats[0], seats[1]))
         game = self.games[b]
         game.reset(a, (watched[0], watched[1]))

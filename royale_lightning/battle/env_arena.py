@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 from royalegym.env import AGENTS, ClashParallelEnv, tower_hp_frac
+from royalegym.obs import SpatialObsBuilder
 
 from .engine import new_engine
 from .game import Game, Outcome
 from .layout import MASK
+from .opponents import reads_observation
 from .round import Assignment
 from .spec import BattleSpec
 
@@ -46,6 +48,10 @@ class EnvGame(Game):
         self.full = [False, False]
         self.ended = self.truncated = False
         self.refused = 0
+        #: For opponents that look, where the environment's own observation is not RoyaleGym's default.
+        self._default: SpatialObsBuilder | None = None
+        self._readers: list[int] = []
+        self._views: dict[int, dict[str, np.ndarray]] = {}
 
     def set_gamma(self, gamma: float) -> None:
         if hasattr(self.env.reward_fn, "gamma"):
@@ -59,10 +65,22 @@ class EnvGame(Game):
         self._start_tick = self.env.battle_state.tick
         self.ended = self.truncated = False
         self.refused = 0
+        self._readers = [s for s in (0, 1) if reads_observation(assignment.players[s])]
+        if self._readers and not isinstance(self.env.obs_builder, SpatialObsBuilder):
+            self._default = SpatialObsBuilder()
+            self._default.bind(self.env.engine, self.env.action_parser)
+            self._default.reset(self.env.battle_state)
+        else:
+            self._default = None
         self._settle()
 
     def _settle(self) -> None:
         over = self.ended or self.truncated
+        if self._default is not None:
+            # Every step, decision or not: the builder counts what the enemy played.
+            for seat in self._readers:
+                mask = self._obs[AGENTS[seat]][MASK]
+                self._views[seat] = self._default.build(self.env.battle_state, seat, mask)
         for seat, agent in enumerate(AGENTS):
             self.choice[seat] = not over and bool(self._obs[agent][MASK][1:].any())
             self.full[seat] = self.env.battle_state.players[seat].elixir_milli >= self.env.full_elixir_milli
@@ -80,8 +98,10 @@ class EnvGame(Game):
         obs = self._obs[AGENTS[seat]]
         self.loss = self.loss.plus(self.layout.pack(obs, obs[MASK], out))
 
-    def scripted_view(self, seat: int) -> tuple[dict[str, Any], np.ndarray]:
+    def scripted_view(self, seat: int, whole: bool = False) -> tuple[dict[str, Any], np.ndarray]:
         obs = self._obs[AGENTS[seat]]
+        if whole and self._default is not None:
+            obs = {**obs, **self._views[seat]}
         return obs, obs[MASK]
 
     def state_hash(self) -> int:

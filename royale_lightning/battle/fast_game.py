@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numba import njit
 from royalegym.protocol import MatchSetup
 
 from ..errors import UserError
+from .default_view import DefaultView
 from .encoders import make_encoder
 from .engine import decode_state, new_battle, reset_battle, shared_engine
 from .entities import HEIGHT, WIDTH
@@ -200,7 +202,7 @@ class FastGame(Game):
         if left_out:
             self.loss = self.loss.plus(Loss(left_out, 0))
 
-    def scripted_view(self, seat: int) -> tuple[dict[str, Any], np.ndarray]:
+    def scripted_view(self, seat: int, whole: bool = False) -> tuple[dict[str, Any], np.ndarray]:
         found = self.ints[_B_FOUND + 4 * seat : _B_FOUND + 4 * seat + 4]
         mask = np.zeros(2305, dtype=np.int8)
         mask[0] = 1
@@ -208,7 +210,15 @@ class FastGame(Game):
         for k in range(4):
             if found[k] >= 0:
                 planes[k] = np.unpackbits(self.tables.cache.grids[found[k]]).reshape(32, 18)
-        return {"action_mask": mask, "mask_planes": planes}, mask
+        obs = {"action_mask": mask, "mask_planes": planes}
+        if whole:
+            memory = self.ints[seat * MEMORY : (seat + 1) * MEMORY]
+            obs |= self._default_view.of(seat, self.row, memory, found, self.battle)
+        return obs, mask
+
+    @cached_property
+    def _default_view(self) -> DefaultView:
+        return DefaultView(self.tables)
 
     def outcome(self) -> Outcome:
         G, P = g_of(self.row), p_of(self.row)

@@ -72,8 +72,8 @@ class StackedGame(Game):
         out[: self._old] = self._history[seat]
         out[self._old :] = self._now[seat]
 
-    def scripted_view(self, seat: int) -> tuple[dict[str, Any], np.ndarray]:
-        return self.game.scripted_view(seat)
+    def scripted_view(self, seat: int, whole: bool = False) -> tuple[dict[str, Any], np.ndarray]:
+        return self.game.scripted_view(seat, whole)
 
     def outcome(self) -> Outcome:
         return self.game.outcome()

@@ -27,8 +27,8 @@ class Game(ABC):
 
     After ``reset`` and every ``step``: ``choice[seat]`` says whether a seat has more than one legal action,
     ``reward[seat]`` what the step paid, ``ended`` and ``truncated`` how the battle stands, ``full[seat]`` whether
-    the seat's elixir bar is full. Seats named in ``watched`` keep a memory and can be encoded; the others can only
-    be asked for their mask. ``loss`` counts what the rows written so far could not hold.
+    the seat's elixir bar is full. Seats named in ``watched`` keep a memory and can be encoded or viewed whole; the
+    others can only be asked for their mask. ``loss`` counts what the rows written so far could not hold.
     """
 
     choice: list[bool]
@@ -51,8 +51,12 @@ class Game(ABC):
         """Write a watched seat's observation, mask included, into ``out`` (uint8 ``[row_bytes]``)."""
 
     @abstractmethod
-    def scripted_view(self, seat: int) -> tuple[dict[str, Any], np.ndarray]:
-        """What a scripted opponent reads: an observation with ``mask_planes``, and the flat mask."""
+    def scripted_view(self, seat: int, whole: bool = False) -> tuple[dict[str, Any], np.ndarray]:
+        """What a scripted opponent reads: an observation with ``mask_planes``, and the flat mask.
+
+        Args:
+            whole: of a watched seat; the observation holds RoyaleGym's default keys ``spatial`` and ``vector`` too.
+        """
 
     @abstractmethod
     def outcome(self) -> Outcome: ...

@@ -28,6 +28,15 @@ def is_scripted(player: str) -> bool:
     return player.startswith(PREFIX)
 
 
+def reads_observation(player: str) -> bool:
+    """Whether this seat's player looks at more than the legal actions.
+
+    RoyaleGym's opponents read the mask alone, which is cheap to make. One of a user's own is shown what RoyaleGym's
+    default environment shows its opponents, whatever the learner's observation.
+    """
+    return is_scripted(player) and "." in player and player.removeprefix(PREFIX) not in EXTRA
+
+
 def make_opponent(name: str) -> Any:
     """A fresh scripted opponent.
 

@@ -235,7 +235,8 @@ class BattleSpec:
         planes = parser.mask_plane_shape()
         n = int(parser.space.n)
         if planes is None:
-            return ActionLayout(slots=0, tiles_y=0, tiles_x=0, buttons=n - 1)
+            # One tile of no slot: a grid without cells divides by nothing.
+            return ActionLayout(slots=0, tiles_y=1, tiles_x=1, buttons=n - 1)
         slots, ny, nx = planes
         return ActionLayout(slots, ny, nx, n - 1 - slots * ny * nx)
 

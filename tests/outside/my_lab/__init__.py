@@ -1,0 +1,1 @@
+"""A researcher's own package: it builds on RoyaleGym and Royale Lightning, and neither has heard of it."""
