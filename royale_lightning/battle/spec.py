@@ -199,7 +199,7 @@ class BattleSpec:
         except Exception as exc:
             raise UserError(
                 f"these battle settings do not start a battle: {type(exc).__name__}: {exc} "
-                f"({_culprit(exc, self)})"
+                f"({culprit(exc, self) or 'see battle in the configuration'})"
             ) from exc
 
     @cached_property
@@ -318,8 +318,8 @@ def _has_forms(config: Any) -> bool:
     return isinstance(config, list | tuple) and any(_has_forms(v) for v in config)
 
 
-def _culprit(exc: BaseException, spec: BattleSpec) -> str:
-    """Which part's code raised: the last of ours that stands in the traceback."""
+def culprit(exc: BaseException, spec: BattleSpec) -> str | None:
+    """``"battle.reward, my_parts.Mine"``: the part whose code stands in an exception's traceback, if one does."""
     files = []
     tb = exc.__traceback__
     while tb is not None:
@@ -332,4 +332,4 @@ def _culprit(exc: BaseException, spec: BattleSpec) -> str:
         module = part.resolve(f"battle.{name}").__module__.replace(".", "/")
         if any(module in f.replace("\\", "/") for f in files) or (part.in_main and any("<" in f for f in files)):
             return f"battle.{name}, {part.class_path}"
-    return "see battle in the configuration"
+    return None

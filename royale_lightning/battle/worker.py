@@ -1,15 +1,19 @@
 """A worker process: an arena over shared memory, driven by frames on its standard input.
 
 Started as ``python -m royale_lightning.battle.worker``; it never imports torch (850 MB a process). A frame is a
-4-byte length and msgpack. It ends when its standard input closes, so a killed trainer leaves no workers behind.
+4-byte length and msgpack. It ends when its standard input closes or its parent is another, so a killed trainer leaves
+no workers behind.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import struct
 import sys
+import threading
+import time
 import traceback
 from multiprocessing import resource_tracker, shared_memory
 from typing import IO, Any
@@ -23,6 +27,8 @@ from .round import Assignment, EpisodeRecord, Round, SavedBattle
 from .spec import BattleSpec
 
 _LENGTH = struct.Struct("<I")
+#: Seconds between two looks at whether the trainer still lives.
+_WATCH_SECONDS = 1.0
 
 
 class Start(msgspec.Struct, tag="start"):
@@ -101,10 +107,12 @@ def attach(name: str) -> shared_memory.SharedMemory:
     """The trainer's block. The trainer alone unlinks it."""
     if sys.version_info >= (3, 13):
         return shared_memory.SharedMemory(name, track=False)
-    block = shared_memory.SharedMemory(name)
-    # Before 3.13 attaching registers the block with this process's tracker, which would unlink it when we exit.
-    resource_tracker.unregister(block._name, "shared_memory")  # type: ignore[attr-defined]
-    return block
+    # Before 3.13 attaching starts a tracker process for this worker and has it unlink the block when we exit.
+    register, resource_tracker.register = resource_tracker.register, lambda *_: None
+    try:
+        return shared_memory.SharedMemory(name)
+    finally:
+        resource_tracker.register = register
 
 
 def serve(source: IO[bytes], sink: IO[bytes]) -> None:
@@ -139,12 +147,29 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
         del arena, whole
     except Exception as exc:
         user = isinstance(exc, UserError)
-        send(sink, Failed(str(exc) if user else traceback.format_exc(), user))
+        with contextlib.suppress(BrokenPipeError):  # the trainer is gone, and nobody needs to know why
+            send(sink, Failed(str(exc) if user else traceback.format_exc(), user))
+
+
+def _exit_with(parent: int) -> None:
+    """End this process once the trainer is gone, whatever the battles are doing: they may hang in a user's code."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="trainer-watch", daemon=True).start()
 
 
 def main() -> None:
-    # Ctrl-C in a terminal reaches every process of the group; the trainer decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C in a terminal, and a batch system's SIGTERM, reach every process of the group; the trainer decides what
+    # they mean.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    # Windows never changes a parent's id; there the closing of standard input has to do.
+    if os.name == "posix":
+        _exit_with(os.getppid())
     # Whatever user code prints must not land between frames.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -152,7 +177,6 @@ def main() -> None:
         os.environ.setdefault(name, "1")
     serve(sys.stdin.buffer, sink)
     # The block's views die with the process; closing it under them would raise.
-    sink.flush()
     os._exit(0)
 
 

@@ -158,7 +158,8 @@ class SelfPlayData(pl.LightningDataModule):
         n = self.rollout.battles
         self._source = make_source(
             self.battle, rank * n, n, self.seed, self.rollout.forced_share, self.rollout.source,
-            self.rollout.workers, self.rollout.threads,
+            self.rollout.workers, self.rollout.threads, restarts=self.rollout.worker_restarts,
+            timeout=self.rollout.worker_timeout_s,
         )
         matchmaker = self.opponents.build(self.seed, world * n)
         self.collector = Collector(
@@ -218,6 +219,9 @@ class SelfPlayData(pl.LightningDataModule):
         if self._source is not None:
             loss = self._source.loss()
             m["health/actions_refused"] = self._source.refused()
+            for kind in ("killed", "hung", "raised"):
+                m[f"health/workers_{kind}"] = r.faults.get(kind, 0)
+            m["health/battles_voided"], m["health/rows_voided"] = r.battles_voided, r.rows_voided
             m["health/codec_clipped"], m["health/codec_rounded"] = loss.clipped, loss.rounded
         m.update(by_start(r.episodes, r.start_steps))
         played = [e for e in r.episodes if e.from_true_start and not e.staggered]

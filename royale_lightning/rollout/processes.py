@@ -1,9 +1,8 @@
-"""Battles in worker processes, their rounds in shared memory."""
+"""Battles in worker processes, their rounds in shared memory; a lost worker costs its battles, not the run."""
 
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,18 +12,19 @@ import numpy as np
 
 from ..battle.arena import ArenaSettings
 from ..battle.layout import EXACT, Loss
-from ..battle.round import Assignment, Round, SavedBattle
+from ..battle.round import IDLE, TRUNCATED, Assignment, Round, SavedBattle
 from ..battle.spec import BattleSpec
-from ..battle.worker import Advance, Command, Done, Failed, Gamma, Observe, Reply, Restore, Save, Start, receive, send
+from ..battle.worker import Advance, Command, Done, Gamma, Observe, Restore, Save, Start
 from ..errors import UserError
 from .sources import RolloutSource
-
-#: Seconds a worker may take to exit by itself once its standard input is closed.
-_GRACE = 5.0
+from .worker_process import HUNG, KILLED, RAISED, Watchdog, Worker, WorkerLost
 
 
 class ProcessSource(RolloutSource):
     """``workers`` processes over contiguous ranges of battles; the parent reads and writes one shared block.
+
+    A worker that is killed, hangs or raises is replaced: its process ends, the battles it was playing are void, and a
+    new process starts while the other workers play on. :meth:`revive` waits for it.
 
     Args:
         spec: what is played; its parts must be importable, so none may live in ``__main__``.
@@ -32,13 +32,17 @@ class ProcessSource(RolloutSource):
         battles: of this rank.
         settings: of every worker's arena.
         workers: processes, at most one per battle.
+        restarts: how many lost workers are replaced before the run ends.
+        timeout: seconds an answer may take before a worker counts as hung.
 
     Raises:
-        UserError: a part lives in a notebook cell or the main script.
-        RuntimeError: a worker died or raised.
+        UserError: a part lives in a notebook cell or the main script, a worker could not start, or too many were lost.
     """
 
-    def __init__(self, spec: BattleSpec, first: int, battles: int, settings: ArenaSettings, workers: int) -> None:
+    def __init__(
+        self, spec: BattleSpec, first: int, battles: int, settings: ArenaSettings, workers: int, *,
+        restarts: int = 20, timeout: float = 120.0,
+    ) -> None:
         for name in ("reward", "observation", "start", "termination", "truncation", "actions"):
             part = spec.part(name)
             if part is not None and part.in_main:
@@ -49,91 +53,149 @@ class ProcessSource(RolloutSource):
         row_bytes = spec.row_layout.row_bytes
         self._block = shared_memory.SharedMemory(create=True, size=Round.nbytes(battles, row_bytes))
         self.round = Round(battles, row_bytes, self._block.buf)
-        bounds = np.linspace(0, battles, workers + 1).astype(int)
-        self._ranges = [(int(a), int(b)) for a, b in pairwise(bounds)]
+        self.down = np.zeros(battles, dtype=bool)
+        self.faults = dict.fromkeys((KILLED, HUNG, RAISED), 0)
+        self._voided: list[int] = []
         self._first = first
-        self._refused = [0] * workers
-        self._loss = [EXACT] * workers
-        self._workers: list[subprocess.Popen[bytes]] = []
-        for lo, hi in self._ranges:
-            p = subprocess.Popen(
-                [sys.executable, "-m", "royale_lightning.battle.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        self._gamma = 1.0
+        self._restarts_left = self._restarts = restarts
+        # What workers that are gone had counted.
+        self._refused, self._loss = 0, EXACT
+        self._workers: list[Worker] = []
+        self._watchdog = Watchdog()
+        bounds = np.linspace(0, battles, workers + 1).astype(int)
+        for i, (lo, hi) in enumerate(pairwise(bounds.tolist())):
+            start = Start(
+                spec.as_dict(), spec.row_layout, settings, self._block.name, battles, row_bytes, first + lo, lo,
+                hi - lo, sys.path,
             )
-            self._workers.append(p)
-            name = self._block.name
-            self._send(p, Start(
-                spec.as_dict(), spec.row_layout, settings, name, battles, row_bytes, first + lo, lo, hi - lo, sys.path
-            ))
-        for i in range(workers):
-            self._reply(i)
+            self._workers.append(Worker(i, start, timeout, self._watchdog))
+        for w in self._workers:
+            try:
+                self._reply(w)
+            except WorkerLost as lost:
+                self.close()
+                raise UserError(f"{w.name} {lost} before its first battle\n{lost.details}".rstrip()) from None
 
-    @staticmethod
-    def _send(p: subprocess.Popen[bytes], message: Command) -> None:
-        assert p.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the reply says why
-            send(p.stdin, message)
+    # ---- talking ---------------------------------------------------------------------------------------------
+    def _reply(self, worker: Worker) -> Done:
+        try:
+            return worker.reply()
+        except UserError:
+            self.close()
+            raise
 
-    def _reply(self, i: int) -> Done:
-        p = self._workers[i]
-        assert p.stdout is not None
-        reply = receive(p.stdout, Reply)
-        if isinstance(reply, Done):
-            self._refused[i], self._loss[i] = reply.refused, reply.loss
-            return reply
-        self.close()
-        if isinstance(reply, Failed):
-            if reply.user:
-                raise UserError(reply.text)
-            raise RuntimeError(f"worker {i} raised:\n{reply.text}")
-        raise RuntimeError(f"worker {i} (process {p.pid}) died with exit code {p.wait()}")
+    def _ask(self, messages: dict[int, Command]) -> dict[int, Done]:
+        """Answers by worker; a worker that is lost meanwhile gives none."""
+        asked = {w: messages[w.number] for w in self._workers if w.ready and w.number in messages}
+        for w, message in asked.items():
+            w.send(message)
+        answers = {}
+        for w in asked:
+            try:
+                answers[w.number] = self._reply(w)
+            except WorkerLost as lost:
+                self._lose(w, lost)
+        return answers
 
-    def _all(self, messages: Sequence[Command]) -> list[Done]:
-        for p, m in zip(self._workers, messages, strict=True):
-            self._send(p, m)
-        return [self._reply(i) for i in range(len(self._workers))]
+    def _all(self, message: Command) -> dict[int, Done]:
+        return self._ask({w.number: message for w in self._workers})
 
+    def _per_worker(self, items: Sequence[Assignment]) -> dict[int, list[Assignment]]:
+        return {w.number: [a for a in items if a.battle - self._first in w.battles] for w in self._workers}
+
+    # ---- losing and replacing --------------------------------------------------------------------------------
+    def _lose(self, w: Worker, lost: WorkerLost) -> None:
+        """Void a worker's battles and start another process in its place."""
+        name = w.name
+        w.kill()
+        self.faults[lost.kind] += 1
+        self._refused += w.refused
+        self._loss = self._loss.plus(w.loss)
+        w.refused, w.loss = 0, EXACT
+        r, battles = self.round, slice(w.battles.start, w.battles.stop)
+        slots = slice(2 * w.battles.start, 2 * w.battles.stop)
+        r.kind[slots], r.final[slots], r.reward[slots], r.action[slots] = IDLE, 0, 0.0, 0
+        r.duration[battles], r.end[battles] = 0, TRUNCATED
+        self.down[battles] = True
+        self._voided += list(w.battles)
+        used = self._restarts - self._restarts_left
+        if not self._restarts_left:
+            self.close()
+            raise UserError(
+                f"{name} {lost}, and rollout.worker_restarts ({self._restarts}) are used up; see why it fails, or "
+                f"raise rollout.worker_restarts\n{lost.details}".rstrip()
+            )
+        self._restarts_left -= 1
+        details = f"\n{lost.details.rstrip()}" if lost.details else ""
+        print(
+            f"{name} {lost}; its {len(w.battles)} battles are void and it starts anew "
+            f"(restart {used + 1} of {self._restarts}){details}",
+            file=sys.stderr, flush=True,
+        )
+        w.launch()
+
+    def revive(self) -> None:
+        while self.down.any():
+            for w in self._workers:
+                if w.ready:
+                    continue
+                try:
+                    self._reply(w)
+                    w.send(Gamma(self._gamma))
+                    self._reply(w)
+                except WorkerLost as lost:
+                    self._lose(w, lost)
+                    continue
+                self.down[w.battles.start : w.battles.stop] = False
+
+    def take_voided(self) -> np.ndarray:
+        voided, self._voided = self._voided, []
+        return np.array(sorted(set(voided)), dtype=np.int64)
+
+    # ---- a source --------------------------------------------------------------------------------------------
     def set_gamma(self, gamma: float) -> None:
-        self._all([Gamma(gamma)] * len(self._workers))
+        self._gamma = gamma
+        self._all(Gamma(gamma))
 
     def advance(self, assignments: Sequence[Assignment]) -> None:
-        per = [
-            Advance([a for a in assignments if lo <= a.battle - self._first < hi]) for lo, hi in self._ranges
-        ]
-        self.round.episodes = [e for done in self._all(per) for e in done.episodes]
+        answers = self._ask({i: Advance(mine) for i, mine in self._per_worker(assignments).items()})
+        self.round.episodes = [e for done in answers.values() for e in done.episodes]
 
     def observe(self, slots: np.ndarray) -> None:
-        self._all([
-            Observe([int(s) - 2 * lo for s in slots if 2 * lo <= s < 2 * hi]) for lo, hi in self._ranges
-        ])
+        self._ask({
+            w.number: Observe([int(s) - 2 * w.battles.start for s in slots if int(s) // 2 in w.battles])
+            for w in self._workers
+        })
 
     def save(self) -> list[SavedBattle]:
-        return [s for done in self._all([Save()] * len(self._workers)) for s in done.saved]
+        return [s for done in self._all(Save()).values() for s in done.saved]
 
     def restore(self, saved: Sequence[SavedBattle]) -> None:
-        self._all([
-            Restore([s for s in saved if lo <= s.assignment.battle - self._first < hi]) for lo, hi in self._ranges
-        ])
+        messages: dict[int, Command] = {
+            w.number: Restore([s for s in saved if s.assignment.battle - self._first in w.battles])
+            for w in self._workers
+        }
+        if len(self._ask(messages)) < len(self._workers):
+            self.close()
+            raise UserError("a worker was lost while the checkpoint's battles were played up; start again")
 
     def refused(self) -> int:
-        return sum(self._refused)
+        return self._refused + sum(w.refused for w in self._workers)
 
     def loss(self) -> Loss:
-        return Loss(sum(x.clipped for x in self._loss), sum(x.rounded for x in self._loss))
+        total = self._loss
+        for w in self._workers:
+            total = total.plus(w.loss)
+        return total
 
     def close(self) -> None:
         workers, self._workers = self._workers, []
-        for p in workers:
-            if p.stdin is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    p.stdin.close()
-        for p in workers:
-            try:
-                p.wait(_GRACE)
-            except subprocess.TimeoutExpired:
-                p.kill()
-                p.wait()
-            if p.stdout is not None:
-                p.stdout.close()
+        self._watchdog.close()
+        for w in workers:
+            w.close_input()
+        for w in workers:
+            w.finish()
         if self._block is not None:
             block, self._block = self._block, None  # type: ignore[assignment]
             self.round = Round(0, self.round.row_bytes)

@@ -33,6 +33,10 @@ class RolloutSettings:
             beyond, where the interpreter's lock would hold threads back.
         workers: worker processes; unset, one per core this rank may use.
         threads: stepping threads per process; unset, one per core inline and 1 in a worker.
+        worker_restarts: lost worker processes a start of the run replaces before it ends; enough for an hourly crash
+            through two nights, and a part that fails in every battle still ends the run within minutes.
+        worker_timeout_s: seconds after which a worker that does not answer counts as hung; a round takes some tens
+            of milliseconds, and a machine that swaps or sleeps may take a thousand times that.
         max_rounds: a rollout that needs more halts with one sentence; 20,000 rounds are hours of battle.
     """
 
@@ -45,6 +49,8 @@ class RolloutSettings:
     source: str = "auto"
     workers: int | None = None
     threads: int | None = None
+    worker_restarts: int = 20
+    worker_timeout_s: float = 120.0
     max_rounds: int = 20_000
 
     def __post_init__(self) -> None:
@@ -52,6 +58,10 @@ class RolloutSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"rollout.{name} is {value}; give at least 1")
+        if self.worker_restarts < 0:
+            raise UserError(f"rollout.worker_restarts is {self.worker_restarts}; give 0 or more")
+        if not 0 < self.worker_timeout_s < float("inf"):
+            raise UserError(f"rollout.worker_timeout_s is {self.worker_timeout_s}; give a number of seconds above 0")
         if self.rows_per_iteration < self.minibatch_rows:
             raise UserError(
                 f"rollout.rows_per_iteration is {self.rows_per_iteration}, less than one minibatch "

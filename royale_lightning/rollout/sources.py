@@ -10,7 +10,8 @@ import numpy as np
 from ..battle.arena import Arena, ArenaSettings, build_arena, default_threads
 from ..battle.layout import Loss
 from ..battle.round import Assignment, Round, SavedBattle
-from ..battle.spec import BattleSpec
+from ..battle.spec import BattleSpec, culprit
+from ..errors import UserError
 
 
 class RolloutSource(ABC):
@@ -21,6 +22,18 @@ class RolloutSource(ABC):
     """
 
     round: Round
+    #: bool ``[battles]``: whose process is gone until :meth:`revive`; they stand still and take no assignment.
+    down: np.ndarray
+    #: Processes lost so far, by way; empty for a source that has none.
+    faults: dict[str, int]
+
+    def take_voided(self) -> np.ndarray:
+        """Battles lost since the last call, int64 ascending, counted from this source's first: their last round, the
+        current one, never came to its end, and they need an assignment once they are no longer down."""
+        return np.zeros(0, dtype=np.int64)
+
+    def revive(self) -> None:
+        """Wait until no battle is down."""
 
     @abstractmethod
     def set_gamma(self, gamma: float) -> None:
@@ -60,13 +73,21 @@ class InlineSource(RolloutSource):
 
     def __init__(self, spec: BattleSpec, first: int, battles: int, settings: ArenaSettings) -> None:
         self.round = Round(battles, spec.row_layout.row_bytes)
+        self.down = np.zeros(battles, dtype=bool)
+        self.faults = {}
+        self.spec = spec
         self.arena: Arena = build_arena(spec, first, battles, self.round, settings)
 
     def set_gamma(self, gamma: float) -> None:
         self.arena.set_gamma(gamma)
 
     def advance(self, assignments: Sequence[Assignment]) -> None:
-        self.arena.advance(assignments)
+        try:
+            self.arena.advance(assignments)
+        except Exception as exc:
+            if isinstance(exc, UserError) or (part := culprit(exc, self.spec)) is None:
+                raise
+            raise UserError(f"{part} raised {type(exc).__name__} in a battle: {exc}") from exc
 
     def observe(self, slots: np.ndarray) -> None:
         self.arena.observe(slots)
@@ -94,7 +115,7 @@ def default_kind(cores: int) -> str:
 
 def make_source(
     spec: BattleSpec, first: int, battles: int, seed: int, forced_share: float, kind: str, workers: int | None,
-    threads: int | None, cores: int | None = None,
+    threads: int | None, cores: int | None = None, restarts: int = 20, timeout: float = 120.0,
 ) -> RolloutSource:
     """The source a rank's settings ask for.
 
@@ -102,6 +123,7 @@ def make_source(
         first: global id of the rank's first battle.
         kind: ``auto``, ``inline`` or ``processes``.
         cores: cores this rank may use; unset, all the process may run on.
+        restarts, timeout: see :class:`~royale_lightning.rollout.processes.ProcessSource`.
     """
     cores = cores or default_threads()
     if kind == "auto":
@@ -111,5 +133,6 @@ def make_source(
     from .processes import ProcessSource
 
     return ProcessSource(
-        spec, first, battles, ArenaSettings(seed, forced_share, threads or 1), min(battles, workers or cores)
+        spec, first, battles, ArenaSettings(seed, forced_share, threads or 1), min(battles, workers or cores),
+        restarts=restarts, timeout=timeout,
     )
