@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -27,9 +27,12 @@ from .advantage import Cells
 from .frames import FrameIndex
 from .minibatch import rows_to_tensor, unpack
 from .sources import RolloutSource
+from .voids import Voids
 
 #: Longest random start of a battle, in game steps; most battles last 360.
 STAGGER_STEPS = 300
+#: How often a rollout may lose all its battles to dying workers before it gives up; the heap has room for their rows.
+_MOST_VOIDS = 4
 #: Rows of one forward where nothing but the values is wanted.
 _CHUNK = 512
 
@@ -55,6 +58,8 @@ class Rollout:
         seconds: wall time by phase: ``step``, ``inference``, ``other``.
         heap: uint8 ``[places, frame_bytes]``.
         history: int64 ``[n, frames]``, places of each row's frames in the heap, oldest first; None for one frame.
+        battles_voided, rows_voided: lost with a worker; the rows are not among ``rows``.
+        faults: workers lost, by way.
     """
 
     rows: Tensor
@@ -72,6 +77,9 @@ class Rollout:
     seconds: dict[str, float]
     heap: Tensor
     history: Tensor | None = None
+    battles_voided: int = 0
+    rows_voided: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
 
     def take(self, at: Tensor) -> Tensor:
         """Whole rows uint8 ``[B, row_bytes]``, the very bytes the policy acted on, by index int64 ``[B]``."""
@@ -121,7 +129,9 @@ class Collector:
         self.players: list[tuple[str, str]] = [("", "")] * battles
         self.kinds = [TRUE] * battles
         self.ended = np.ones(battles, dtype=bool)
-        capacity = rows + self.slots
+        self._collecting = False
+        capacity = rows + (1 + _MOST_VOIDS) * self.slots
+        self._capacity = capacity
         self._frames = FrameIndex(self.layout, self.slots, capacity) if self.layout.frames > 1 else None
         if self._frames is not None:
             capacity += self._frames.places
@@ -132,7 +142,7 @@ class Collector:
     def _assign(self) -> list[Assignment]:
         """Assignments for the battles that ended, ascending by battle."""
         out = []
-        for b in np.flatnonzero(self.ended):
+        for b in np.flatnonzero(self.ended & ~self.source.down):
             self.ordinals[b] += 1
             battle, ordinal = self.first + int(b), int(self.ordinals[b])
             self.players[b] = self.matchmaker.players(battle, ordinal, self.table)
@@ -167,7 +177,13 @@ class Collector:
             gamma: discount per game step, for the rewards inside a round.
         """
         r = self.source.round
+        self._collecting = True
+        voids, faults = Voids(), dict(self.source.faults)
+        self.source.revive()
         self.source.set_gamma(gamma)
+        if len(lost := self.source.take_voided()):
+            self.ended[lost] = True
+            voids.battles += len(lost)
         heap, n = self._heap, 0
         action, log_prob, value, choice = [], [], [], []
         history: list[np.ndarray] = []
@@ -189,7 +205,20 @@ class Collector:
             seconds[phase] += now - mark
             mark = now
 
-        while n < self.rows:
+        while True:
+            if n - len(voids.rows) >= self.rows:
+                self._observe_cut(learner)
+                if not len(lost := self.source.take_voided()):
+                    break
+                self._void(voids, cells, lost)
+                continue
+            if n + self.slots > self._capacity:
+                raise UserError(
+                    f"{voids.battles} battles were lost with their workers in one iteration; see why workers fail, or "
+                    "set rollout.source to inline"
+                )
+            if self.source.down.all():
+                self.source.revive()
             if len(cells) >= self.max_rounds:
                 raise UserError(
                     f"a rollout took {self.max_rounds} rounds and holds {n} of {self.rows} rows; lower "
@@ -233,21 +262,26 @@ class Collector:
                 finals.append((len(cells) - 1, at, r.final_rows[at].copy()))
             episodes += r.episodes
             self.ended = r.end != RUNNING
-            if self._frames is not None:
-                self._frames.end(np.repeat(self.ended, 2))
+            self._void(voids, cells, self.source.take_voided())
             spent("other")
 
         rounds = len(cells)
         final_value = self._final_values(policy, finals, rounds)
         cut_value = self._cut_values(policy, learner)
+        values = torch.cat(value)
+        voids.put_final_values(final_value, values)
+        kept, new = voids.kept(n)
+        if voids.rows:
+            cells = [(new[row], *rest) for row, *rest in cells]
+        stays = torch.from_numpy(kept).to(self.device)
         spent("inference")
         stack = [torch.from_numpy(np.stack([c[i] for c in cells])).to(self.device) for i in range(5)]
         out = Rollout(
-            rows=heap[:n],
-            action=torch.cat(action),
-            log_prob=torch.cat(log_prob),
-            value=torch.cat(value),
-            choice=torch.from_numpy(np.concatenate(choice) | self.count_forced).to(self.device),
+            rows=heap[stays] if voids.rows else heap[:n],
+            action=torch.cat(action)[stays],
+            log_prob=torch.cat(log_prob)[stays],
+            value=values[stays],
+            choice=torch.from_numpy(np.concatenate(choice)[kept] | self.count_forced).to(self.device),
             cells=Cells(stack[0], stack[1], stack[2], stack[3], final_value, stack[4].bool()),
             cut_value=cut_value,
             episodes=episodes,
@@ -257,10 +291,21 @@ class Collector:
             forced_share=1.0 - chosen / max(1, decisions),
             seconds=seconds,
             heap=heap,
-            history=torch.from_numpy(np.concatenate(history)).to(self.device) if history else None,
+            history=torch.from_numpy(np.concatenate(history)[kept]).to(self.device) if history else None,
+            battles_voided=voids.battles,
+            rows_voided=len(voids.rows),
+            faults={k: v - faults[k] for k, v in self.source.faults.items()},
         )
+        self._collecting = False
         spent("other")
         return out
+
+    def _void(self, voids: Voids, cells: list[tuple[np.ndarray, ...]], lost: np.ndarray) -> None:
+        """Cut battles lost since the round just closed began; they begin anew once their worker is back."""
+        voids.cut(cells, lost)
+        self.ended[lost] = True
+        if self._frames is not None:
+            self._frames.end(np.repeat(self.ended, 2))
 
     def _act(
         self, policy: ActorCritic, rows: Tensor, slots: np.ndarray
@@ -299,23 +344,34 @@ class Collector:
                 out[torch.from_numpy(t).to(self.device), torch.from_numpy(s).to(self.device)] = values
         return out
 
+    def _observe_cut(self, learner: np.ndarray) -> None:
+        """Have the running battles' forced learner slots encoded as well, for their values at the cut."""
+        at = np.flatnonzero(learner & ~np.repeat(self.ended, 2))
+        self.source.observe(at[self.source.round.kind[at] == IDLE])
+
     def _cut_values(self, policy: ActorCritic, learner: np.ndarray) -> Tensor:
         """V of every learner slot's current observation; 0 where the battle just ended."""
         r = self.source.round
         out = torch.zeros(self.slots, dtype=torch.float32, device=self.device)
         at = np.flatnonzero(learner & ~np.repeat(self.ended, 2))
         if len(at):
-            self.source.observe(at[r.kind[at] == IDLE])
             out[torch.from_numpy(at).to(self.device)] = self._values(policy, r.rows[at])
         return out
 
     # ---- state -----------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists; between two rollouts."""
+        """Plain numbers and lists; between two rollouts.
+
+        Inside one (an interrupt) the battles stand in the middle of a round, and the state has them begin anew.
+        """
+        if self._collecting:
+            return {"ordinals": self.ordinals.tolist(), "ended": [True] * len(self.ended), "battles": []}
+        saved = self.source.save()
+        self.ended[self.source.take_voided()] = True
         return {
             "ordinals": self.ordinals.tolist(),
             "ended": self.ended.tolist(),
-            "battles": msgspec.to_builtins(self.source.save()),  # a start's bytes as text: torch loads none safely
+            "battles": msgspec.to_builtins(saved),  # a start's bytes as text: torch loads none safely
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

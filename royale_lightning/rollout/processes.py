@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -199,6 +198,8 @@ class ProcessSource(RolloutSource):
         if self._block is not None:
             block, self._block = self._block, None  # type: ignore[assignment]
             self.round = Round(0, self.round.row_bytes)
-            with contextlib.suppress(BufferError):  # somebody still holds a view; the memory goes when they do
+            try:
                 block.close()
+            except BufferError:  # somebody still holds a view; the memory goes when they do, and not with a complaint
+                block.close = lambda: None  # type: ignore[method-assign]
             block.unlink()

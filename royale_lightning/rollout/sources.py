@@ -32,7 +32,7 @@ class RolloutSource(ABC):
         current one, never came to its end, and they need an assignment once they are no longer down."""
         return np.zeros(0, dtype=np.int64)
 
-    def revive(self) -> None:
+    def revive(self) -> None:  # noqa: B027 - nothing to wait for where nothing can be down
         """Wait until no battle is down."""
 
     @abstractmethod
