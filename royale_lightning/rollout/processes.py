@@ -76,6 +76,11 @@ class ProcessSource(RolloutSource):
                 self.close()
                 raise UserError(f"{w.name} {lost} before its first battle\n{lost.details}".rstrip()) from None
 
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers as they are now."""
+        return [w.process.pid for w in self._workers]
+
     # ---- talking ---------------------------------------------------------------------------------------------
     def _reply(self, worker: Worker) -> Done:
         try:

@@ -65,12 +65,12 @@ class Trouble(ProcessSource):
         super().advance(assignments)
 
     def signal(self, worker: int, number: int) -> Callable[[], None]:
-        return lambda: os.kill(self._workers[worker].process.pid, number)
+        return lambda: os.kill(self.pids[worker], number)
 
 
 def collector(source: Any, spec: BattleSpec = SPEC) -> Collector:
     return Collector(
-        source, spec, MixMatchmaker(1, BATTLES, 0.5, 0.5, ["random"]), seed=1, first=0, rows=ROWS, max_rounds=2000,
+        source, spec, MixMatchmaker(1, BATTLES, 0.5, 0, 0.5, ["random"]), seed=1, first=0, rows=ROWS, max_rounds=2000,
         stagger=False, count_forced=False, device=torch.device("cpu"),
     )
 
@@ -85,7 +85,7 @@ def sources() -> Iterator[Callable[..., Trouble]]:
 
     yield make
     for source in made:
-        pids = [w.process.pid for w in source._workers]
+        pids = source.pids
         source.close()
         assert not any(Path(f"/proc/{p}").exists() for p in pids)
 
@@ -201,7 +201,7 @@ from royale_lightning.battle.arena import ArenaSettings
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.rollout.processes import ProcessSource
 source = ProcessSource(BattleSpec(), 0, 2, ArenaSettings(), 2)
-print(source._block.name, *[w.process.pid for w in source._workers], flush=True)
+print(source._block.name, *source.pids, flush=True)
 time.sleep(600)
 """
 

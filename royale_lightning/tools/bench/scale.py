@@ -111,7 +111,7 @@ def _worker_bytes(spec: BattleSpec, battles: int, seed: int) -> int:
             assignments = play.prepare()
             source.advance(assignments)
             play.finish(assignments)
-        return resident_bytes(source._workers[0].pid)
+        return resident_bytes(source.pids[0])
     finally:
         # The block cannot be given back while somebody looks at it.
         del play
