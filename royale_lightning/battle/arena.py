@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -15,8 +16,24 @@ from .frames import StackedGame
 from .game import Game
 from .layout import EXACT, Loss
 from .opponents import is_scripted, make_opponent, reads_observation
-from .round import CHOICE, FORCED, IDLE, RUNNING, TERMINATED, TRUNCATED, Assignment, EpisodeRecord, Round, SavedBattle
+from .round import (
+    CHOICE,
+    FORCED,
+    IDLE,
+    RUNNING,
+    TERMINATED,
+    TRUE,
+    TRUE_START,
+    TRUNCATED,
+    Assignment,
+    EpisodeRecord,
+    Round,
+    SavedBattle,
+    Start,
+)
+from .save_state import Refused, SaveStateCodec
 from .spec import BattleSpec
+from .stamp import stamp_of
 from .streams import generator, uniforms
 
 #: The player whose decisions are stored. Any other name that is not scripted is a policy too, and only acts.
@@ -63,6 +80,7 @@ class _Episode:
     seats: tuple[_Seat, _Seat]
     discount: float = 1.0
     game_step: int = 0
+    start: Start = TRUE_START
     commands: list[tuple[int, int, int]] = field(default_factory=list)
     forced_draws: np.ndarray | None = None
 
@@ -75,16 +93,20 @@ class Arena:
         first: global id of the first battle; battle ``first + i`` is game ``i``.
         round_: the block to fill, over exactly these battles.
         settings: see :class:`ArenaSettings`.
+        codec: reads the save states that episodes begin from.
 
     Per round: write ``round_.action`` for every slot of kind CHOICE, call :meth:`advance` with an assignment for
     every battle that ended, read the block. Nothing depends on the number of threads.
     """
 
-    def __init__(self, games: Sequence[Game], first: int, round_: Round, settings: ArenaSettings) -> None:
+    def __init__(
+        self, games: Sequence[Game], first: int, round_: Round, settings: ArenaSettings, codec: SaveStateCodec
+    ) -> None:
         self.games = list(games)
         self.first = first
         self.round = round_
         self.settings = settings
+        self.codec = codec
         self.gamma = 1.0
         self.refused = 0
         self._episodes: list[_Episode | None] = [None] * len(self.games)
@@ -201,7 +223,7 @@ class Arena:
             watched.append(s.opponent is None or reads_observation(s.player))
         e = _Episode(a, (seats[0], seats[1]))
         game = self.games[b]
-        game.reset(a, (watched[0], watched[1]))
+        e.start = self._load(game, a, (watched[0], watched[1]))
         self._episodes[b] = e
         if a.stagger:
             rng = generator(self.settings.seed, "stagger", a.battle, a.ordinal)
@@ -212,6 +234,18 @@ class Arena:
                 if game.ended or game.truncated:
                     break
         return e
+
+    def _load(self, game: Game, a: Assignment, watched: tuple[bool, bool]) -> Start:
+        """Begin where the assignment says, and return where that was."""
+        if a.start.state:
+            try:
+                game.load(self.codec.unpack(a.start.state), a, watched)
+                return replace(a.start, state=b"")
+            except Refused as why:
+                # Nothing is ever played wrongly: the battle begins at its true start, and its record tells.
+                warnings.warn(f"battle {a.battle} begins at its true start: {why}", stacklevel=2)
+        game.reset(a, watched)
+        return replace(a.start, kind=TRUE, state=b"") if a.start.state else a.start
 
     @staticmethod
     def _random(game: Game, seat: int, rng: np.random.Generator) -> int:
@@ -342,12 +376,17 @@ class Arena:
             returns=(s.ret, t.ret), discounted=(s.discounted, t.discounted), choices=(s.choices, t.choices),
             plays=(s.plays, t.plays), leak_steps=(s.leaks, t.leaks), staggered=a.stagger > 0,
             commands=e.commands if a.keep_commands else [],
-            start=replace(a.start, state=b"") if a.start.state else a.start,
+            start=e.start, state_hash=game.state_hash(),
         )
 
 
 def build_arena(spec: BattleSpec, first: int, battles: int, round_: Round, settings: ArenaSettings) -> Arena:
     """The fastest arena that plays ``spec`` exactly: batched games, or RoyaleGym environments."""
+    return Arena(build_games(spec, battles), first, round_, settings, SaveStateCodec(stamp_of(spec, "")))
+
+
+def build_games(spec: BattleSpec, battles: int) -> list[Game]:
+    """The fastest games that play ``spec`` exactly."""
     games: list[Game]
     if spec.batched:
         from .fast_game import FastGame, Tables
@@ -360,7 +399,7 @@ def build_arena(spec: BattleSpec, first: int, battles: int, round_: Round, setti
         games = [EnvGame(spec) for _ in range(battles)]
     if spec.frame_stack > 1:
         games = [StackedGame(g, spec.row_layout) for g in games]
-    return Arena(games, first, round_, settings)
+    return games
 
 
 def default_threads() -> int:

@@ -31,7 +31,6 @@ from .memory import (
     M_RECENT,
     M_RECENTS,
     M_SEEN,
-    M_TICK,
     MEMORY,
     has_card,
     law_vector,
@@ -39,6 +38,7 @@ from .memory import (
     price_table,
     seed_memory,
 )
+from .saved_memory import from_royalegym, to_royalegym
 from .wire import (
     BUFF_RAGE,
     BUFF_SLOW,
@@ -452,16 +452,14 @@ class EntitiesObsBuilder(ObsBuilder):
         return bool(self.memories[team][M_EXACT])
 
     def memory_state(self) -> dict[str, Any]:
-        # RoyaleGym stamps the saved memory with its own memories' tick, so they must stand where ours do.
         for team in TEAMS:
-            self.memory[team].tick = int(self.memories[team][M_TICK])
-        return {**super().memory_state(), "entities": self.memories.copy()}
+            to_royalegym(self.memories[team], self.memory[team])
+        return super().memory_state()
 
     def load_memory_state(self, parts: Mapping[str, Any]) -> None:
-        if "entities" not in parts:
-            raise ValueError("the saved memory was not kept by the entities observation")
         super().load_memory_state(parts)
-        self.memories[:] = parts["entities"]
+        for team in TEAMS:
+            from_royalegym(self.memory[team], self.memories[team])
 
     def config(self) -> dict[str, Any]:
         return {"layout": ENTITIES.digest}

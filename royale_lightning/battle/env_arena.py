@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 from royalegym.env import AGENTS, ClashParallelEnv, tower_hp_frac
 from royalegym.obs import SpatialObsBuilder
+from royalegym.state_mutator import Snapshot
 
 from .engine import new_engine
-from .game import Game, Outcome
+from .game import Game, Outcome, Situation
 from .layout import MASK
 from .opponents import reads_observation
+from .rewards import tower_fractions
 from .round import Assignment
+from .save_state import Refused, SaveState, check_hash, rest_of_limit
 from .spec import BattleSpec
 
 
@@ -58,9 +61,17 @@ class EnvGame(Game):
             self.env.reward_fn.gamma = gamma
 
     def reset(self, assignment: Assignment, watched: tuple[bool, bool]) -> None:
+        self._begin(assignment, self.spec.max_ticks, watched)
+
+    def _begin(
+        self, assignment: Assignment, limit: int | None, watched: tuple[bool, bool], snapshot: Snapshot | None = None
+    ) -> None:
         options: dict[str, Any] = {"mask_only": [a for a, w in zip(AGENTS, watched, strict=True) if not w]}
-        if self.spec.max_ticks is not None:
-            options["max_ticks"] = self.spec.max_ticks
+        if snapshot is not None:
+            options["snapshot"] = snapshot
+        if limit is not None:
+            options["max_ticks"] = limit
+        self._limit = limit
         self._obs, _ = self.env.reset(seed=assignment.seed, options=options)
         self._start_tick = self.env.battle_state.tick
         self.ended = self.truncated = False
@@ -70,6 +81,8 @@ class EnvGame(Game):
             self._default = SpatialObsBuilder()
             self._default.bind(self.env.engine, self.env.action_parser)
             self._default.reset(self.env.battle_state)
+            if snapshot is not None and snapshot.memory is not None:
+                self._default.load_memory(snapshot.memory, self.env.battle_state)
         else:
             self._default = None
         self._settle()
@@ -103,6 +116,52 @@ class EnvGame(Game):
         if whole and self._default is not None:
             obs = {**obs, **self._views[seat]}
         return obs, obs[MASK]
+
+    def situation(self) -> Situation:
+        s = self.env.battle_state
+        blue, red = s.players
+        return Situation(
+            s.tick, s.tick * s.tick_ms / 1000, (blue.crowns, red.crowns),
+            (tower_fractions(s, 0), tower_fractions(s, 1)),
+        )
+
+    def _parts(self) -> dict[str, Any]:
+        """The parts that may keep something from step to step, by setting."""
+        env = self.env
+        return {"reward": env.reward_fn, "termination": env.termination, "truncation": env.truncation}
+
+    def save(self) -> SaveState:
+        s = self.env.snapshot()
+        assert s.memory is not None
+        tick = self.env.battle_state.tick
+        return SaveState(
+            engine=s.blob,
+            memory=s.memory,
+            history=(b"", b""),
+            parts={name: part.state() for name, part in self._parts().items() if hasattr(part, "state")},
+            tick=tick,
+            state_hash=self.state_hash(),
+            max_ticks=rest_of_limit(self._limit, tick - self._start_tick),
+        )
+
+    def load(self, state: SaveState, assignment: Assignment, watched: tuple[bool, bool]) -> None:
+        takes = {name: part for name, part in self._parts().items() if hasattr(part, "set_state")}
+        if set(takes) != set(state.parts):
+            raise Refused(
+                f"a save state holds the state of {sorted(state.parts) or 'no part'} and these battles' parts with "
+                f"set_state() are {sorted(takes) or 'none'}; collect it again with these"
+            )
+        try:
+            self._begin(assignment, state.max_ticks, watched, Snapshot(state.engine, state.memory))
+        except Refused:
+            raise
+        except ValueError as exc:
+            raise Refused(f"a save state of tick {state.tick} does not load here: {exc}") from exc
+        check_hash(self.state_hash(), state)
+        if self.env.battle_state.game_over:
+            raise Refused(f"a save state of tick {state.tick} is of a battle that is over")
+        for name, part in takes.items():
+            part.set_state(state.parts[name])
 
     def state_hash(self) -> int:
         return int(self.env.engine.state_hash())

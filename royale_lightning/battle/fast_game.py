@@ -15,18 +15,20 @@ from .default_view import DefaultView
 from .encoders import make_encoder
 from .engine import decode_state, new_battle, reset_battle, shared_engine
 from .entities import HEIGHT, WIDTH
-from .game import Game, Outcome
+from .game import Game, Outcome, Situation
 from .layout import Loss
 from .legality import bodies_hash, find, seat_slots
 from .memory import MEMORY, observe, seed_memory
 from .rewards import linear_terms, pay, start_of
 from .round import Assignment
+from .save_state import Refused, SaveState, check_hash, rest_of_limit
 from .spec import BattleSpec
 from .tables import C_LAW, C_PRICE, Tables
 from .wire import (
     G_OVER,
     G_OVERFLOW,
     G_TICK,
+    G_TICK_MS,
     G_WINNER,
     P_CROWNS,
     P_ELIXIR,
@@ -141,9 +143,13 @@ class FastGame(Game):
                 "battle.arena to env"
             )
         reset_battle(self.battle, engine_seed, setup)
+        self.limit = self.spec.max_ticks
         self._watched = int(watched[0]) | int(watched[1]) << 1
         self.row[:] = 0
         _begin(self._json(), self.row, self.ints, self.tables.const)
+        self._start()
+
+    def _start(self) -> None:
         start_of(p_of(self.row), self.floats[_F_COEF : _F_COEF + 8], self.floats[_F_BEFORE : _F_BEFORE + 4])
         self.start_tick = int(g_of(self.row)[G_TICK])
         self.ended = self.truncated = False
@@ -191,8 +197,7 @@ class FastGame(Game):
             self.ints[_B_FOUND : _B_FOUND + 8] = -1
             return
         self._settle(flags)
-        limit = self.spec.max_ticks
-        if limit is not None and self.row[G_TICK] - self.start_tick >= limit:
+        if self.limit is not None and self.row[G_TICK] - self.start_tick >= self.limit:
             self.truncated = True
 
     def encode(self, seat: int, out: np.ndarray) -> None:
@@ -230,6 +235,49 @@ class FastGame(Game):
             (int(P[0, P_CROWNS]), int(P[1, P_CROWNS])),
             (float(left[0]), float(left[1])),
         )
+
+    def situation(self) -> Situation:
+        G, P = g_of(self.row), p_of(self.row)
+        hp = (P[:, P_TOWER_HP : P_TOWER_HP + 3] / np.maximum(1, P[:, P_TOWER_MAX : P_TOWER_MAX + 3])).sum(axis=1)
+        tick = int(G[G_TICK])
+        return Situation(
+            tick, tick * int(G[G_TICK_MS]) / 1000, (int(P[0, P_CROWNS]), int(P[1, P_CROWNS])),
+            (float(hp[0]), float(hp[1])),
+        )
+
+    def save(self) -> SaveState:
+        assert self._watched == 3, "an unwatched seat has no memory to save"
+        assert not self.ended, "a battle that is over cannot go on"
+        tick = int(g_of(self.row)[G_TICK])
+        return SaveState(
+            engine=bytes(self.battle.save()),
+            memory=self.tables.memories.write(self.ints[: 2 * MEMORY], decode_state(self.battle)),
+            history=(b"", b""),
+            parts={},
+            tick=tick,
+            state_hash=self.state_hash(),
+            max_ticks=rest_of_limit(self.limit, tick - self.start_tick),
+        )
+
+    def load(self, state: SaveState, assignment: Assignment, watched: tuple[bool, bool]) -> None:
+        if state.parts:
+            raise Refused(f"a save state holds the state of {sorted(state.parts)}, which no part here takes")
+        try:
+            self.battle.load(state.engine)
+            check_hash(self.state_hash(), state)
+            decoded = decode_state(self.battle)
+            if decoded.game_over or any(any(p.forms) or p.pending for p in decoded.players):
+                raise ValueError("the battle is over, has evolved or hero forms, or delays commands")
+            self.tables.memories.read(state.memory, decoded, self.ints[: 2 * MEMORY])
+        except Refused:
+            raise
+        except ValueError as exc:
+            raise Refused(f"a save state of tick {state.tick} does not load here: {exc}") from exc
+        self.limit = state.max_ticks
+        self._watched = int(watched[0]) | int(watched[1]) << 1
+        self.row[:] = 0
+        read_state(self._json(), self.row)
+        self._start()
 
     def state_hash(self) -> int:
         return int(self.battle.state_hash())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from .game import Game, Outcome
+from .game import Game, Outcome, Situation
 from .layout import RowLayout
 from .round import Assignment
+from .save_state import Refused, SaveState
 
 
 class StackedGame(Game):
@@ -71,6 +73,26 @@ class StackedGame(Game):
         self._look(seat)
         out[: self._old] = self._history[seat]
         out[self._old :] = self._now[seat]
+
+    def save(self) -> SaveState:
+        blue, red = self._history
+        return replace(self.game.save(), history=(blue.tobytes(), red.tobytes()))
+
+    def load(self, state: SaveState, assignment: Assignment, watched: tuple[bool, bool]) -> None:
+        if any(len(h) != self._old for h in state.history):
+            raise Refused(
+                f"a save state holds {len(state.history[0])} bytes of earlier frames a seat and these battles stack "
+                f"{self._old}; collect it again with this battle.frame_stack"
+            )
+        self.game.load(state, assignment, watched)
+        for seat in (0, 1):
+            self._history[seat] = np.frombuffer(state.history[seat], np.uint8)
+        self._encoded = [False, False]
+        self._watched = watched
+        self._note()
+
+    def situation(self) -> Situation:
+        return self.game.situation()
 
     def scripted_view(self, seat: int, whole: bool = False) -> tuple[dict[str, Any], np.ndarray]:
         return self.game.scripted_view(seat, whole)

@@ -10,6 +10,7 @@ import numpy as np
 
 from .layout import EXACT, Loss
 from .round import Assignment
+from .save_state import SaveState
 
 
 @dataclass
@@ -18,6 +19,23 @@ class Outcome:
 
     winner: int
     ticks: int
+    crowns: tuple[int, int]
+    tower_hp: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What both players see of a battle's standing; pairs are blue, red.
+
+    Attributes:
+        tick: of the engine.
+        seconds: since the battle began.
+        crowns: won so far.
+        tower_hp: sum of the three towers' hp fractions, 0 to 3.
+    """
+
+    tick: int
+    seconds: float
     crowns: tuple[int, int]
     tower_hp: tuple[float, float]
 
@@ -60,6 +78,25 @@ class Game(ABC):
 
     @abstractmethod
     def outcome(self) -> Outcome: ...
+
+    @abstractmethod
+    def save(self) -> SaveState:
+        """The battle as it stands, without its :class:`~royale_lightning.battle.save_state.Origin`.
+
+        Only of a running battle whose seats are both watched: an unwatched seat has no memory to save.
+        """
+
+    @abstractmethod
+    def load(self, state: SaveState, assignment: Assignment, watched: tuple[bool, bool]) -> None:
+        """Begin at a save state, as :meth:`reset` begins at a battle's start.
+
+        Raises:
+            Refused: the engine, a memory or a part does not take it, or it is another battle than was saved.
+        """
+
+    @abstractmethod
+    def situation(self) -> Situation:
+        """What the scoreboard says."""
 
     @abstractmethod
     def state_hash(self) -> int:

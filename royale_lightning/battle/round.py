@@ -113,7 +113,9 @@ class EpisodeRecord:
         decisions, choices, plays: per seat; choices are decisions with more than one legal action.
         leak_steps: per seat, game steps begun and ended at full elixir.
         commands: ``(game_step, seat, action)`` if asked for.
-        start: from where it began, as assigned.
+        start: from where it began, as assigned but for the bytes. A true start that names a digest was asked to begin
+            from that save state and could not: it was refused.
+        state_hash: the engine's at the end, by which a replay proves itself.
     """
 
     battle: int
@@ -134,11 +136,17 @@ class EpisodeRecord:
     staggered: bool = False
     commands: list[tuple[int, int, int]] = field(default_factory=list)
     start: Start = TRUE_START
+    state_hash: int = 0
 
     @property
     def from_true_start(self) -> bool:
         """Whether it began at a battle's beginning; no other episode says anything about strength."""
         return self.start.kind == TRUE
+
+    @property
+    def refused(self) -> bool:
+        """Whether it had to begin at a true start, because its save state would not load."""
+        return self.from_true_start and bool(self.start.digest)
 
     def score(self, seat: int) -> float | None:
         """1 for a win, 0.5 for a draw, 0 for a loss, ``None`` when cut short."""
