@@ -14,6 +14,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from ..battle.stamp import Stamp
+
 #: A cell: the labels of :data:`~royale_lightning.restarts.key.LABELS` as small integers, coarse first.
 Key = tuple[int, ...]
 #: How good a position is, compared left to right; see :func:`~royale_lightning.restarts.key.advantage_rank`.
@@ -27,48 +29,6 @@ TIMEOUTS = (REFUSED, CRASHED, DEAD_START, CAPPED)
 def content_hash(data: bytes) -> str:
     """128 bits of BLAKE2b as 32 hex digits: the name of a save state's bytes."""
     return hashlib.blake2b(data, digest_size=16, person=b"royale-restart").hexdigest()
-
-
-@dataclass(frozen=True)
-class Stamp:
-    """All digests that decide whether a save state continues as the same battle here.
-
-    RoyaleGym's engine matches cards by name, so that bytes of another build or balance table can load and quietly
-    play a different battle. Two stamps that differ anywhere are two different games.
-
-    Args:
-        engine: version and build digest of the engine.
-        binary: sha256 of the engine's compiled module.
-        snapshot_format: version of the engine's own save format.
-        cards: digest of the card table.
-        calibration: digest of the calibration with its overrides.
-        decision_ms: length of a game step.
-        command_delay_ticks: between a tap and its play.
-        observation: digest of the observation's row layout.
-        actions: digest of the action space.
-        battle: digest of the remaining battle settings (reward, done conditions, decks).
-        key_function: digest of the quantisation behind every key.
-    """
-
-    engine: str
-    binary: str
-    snapshot_format: str
-    cards: str
-    calibration: str
-    decision_ms: int
-    command_delay_ticks: int
-    observation: str
-    actions: str
-    battle: str
-    key_function: str
-
-    def difference(self, here: Stamp) -> str:
-        """``"cards is A there and B here, ..."``, empty when equal."""
-        return ", ".join(
-            f"{f.name} is {getattr(self, f.name)} there and {getattr(here, f.name)} here"
-            for f in fields(self)
-            if getattr(self, f.name) != getattr(here, f.name)
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def _cost(seconds: float, many: int, few: int, seed: int) -> Sides:
     settings = ArenaSettings(seed, 0.0)
     block = Round(many, spec.row_layout.row_bytes)
     whole = build_arena(spec, 0, many, block, settings)
-    parts = [Arena(whole.games[i : i + few], i, block.part(i, few), settings) for i in range(0, many, few)]
+    parts = [Arena(whole.games[i : i + few], i, block.part(i, few), settings, whole.codec) for i in range(0, many, few)]
     play = RandomPlay(block, spec.row_layout, seed)
     part_play = [RandomPlay(p.round, spec.row_layout, seed, p.first) for p in parts]
     sides = Sides("many", "few")
