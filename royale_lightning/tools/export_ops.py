@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxscript
 import torch
 from onnxscript import BOOL, DOUBLE, UINT8
-from onnxscript import opset18 as op
 
+#: Untyped: its declared operand types are unions that a checker cannot narrow.
+op: Any = onnxscript.opset18
 #: Times this a positive float64 is the next one below it: x (1 - 2^-53) lies exactly on it for a power of two, and
 #: nearer to it than to x for any other.
 _BELOW = onnx.numpy_helper.from_array(np.array(1.0 - 2.0**-53))

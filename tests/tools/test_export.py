@@ -119,7 +119,7 @@ class Branching(ActorCritic):
 
 def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path) -> None:
     bot = make_bot(network=Part("tests.tools.test_export.Branching"))
-    with pytest.raises(UserError, match="network tests.tools.test_export.Branching has no graph for every batch size"):
+    with pytest.raises(UserError, match=r"Branching has no graph for every batch size"):
         export_bot(bot, "torch", tmp_path / "x.pt2")
     assert not list(tmp_path.iterdir()), "nothing half-written stays"
 
@@ -131,7 +131,7 @@ def test_a_file_that_answers_otherwise_is_not_kept(tmp_path: Path, monkeypatch: 
 
     def off(*args: object) -> tuple[np.ndarray, np.ndarray]:
         action, log_probs = real(*args)  # type: ignore[arg-type]
-        return action, log_probs + 1e-4
+        return action, log_probs + 1e-3
 
     monkeypatch.setattr(export, "_write_torch", off)
     with pytest.raises(UserError, match="would answer otherwise than the bot"):
