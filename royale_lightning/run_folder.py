@@ -151,6 +151,19 @@ def save_config(folder: Path, text: str, ckpt_path: str | None) -> Path:
     return path
 
 
+def change_config(folder: Path, key: str, value: Any) -> None:
+    """Write the run's configuration once more with one dotted key changed; nothing where a run has none (Python)."""
+    config = saved_config(folder)
+    if config is None:
+        return
+    at = config
+    *path, last = key.split(".")
+    for name in path:
+        at = at.setdefault(name, {})
+    at[last] = value
+    save_config(folder, f"# {key} changed while the run went on\n{yaml.safe_dump(config, sort_keys=False)}", None)
+
+
 def saved_config(folder: Path) -> dict[str, Any] | None:
     """The configuration a run was last started with, or ``None`` when the folder holds none."""
     configs = _numbered_configs(folder)

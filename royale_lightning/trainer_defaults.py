@@ -11,7 +11,16 @@ from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger
 
 from . import run_folder
-from .callbacks import MetricLog, Progress, ResumeRules, RunCheckpoint, SignalStop, StopAfter
+from .callbacks import (
+    FiniteGuard,
+    LiveControl,
+    MetricLog,
+    Progress,
+    ResumeRules,
+    RunCheckpoint,
+    SignalStop,
+    StopAfter,
+)
 from .callbacks.base import MAX_STEPS_REFUSED, MAX_TIME_REFUSED
 from .errors import UserError
 
@@ -42,9 +51,11 @@ def with_our_callbacks(callbacks: Iterable[Callback], settings: Mapping[str, Any
     given = list(callbacks)
     barebones = bool(settings.get("barebones"))
     ours: list[tuple[type[Callback], type[Callback], bool]] = [
+        (FiniteGuard, FiniteGuard, True),
         (ResumeRules, ResumeRules, True),
         (MetricLog, MetricLog, True),
         (StopAfter, StopAfter, True),
+        (LiveControl, LiveControl, True),
         (SignalStop, SignalStop, True),
         (Progress, ProgressBar, settings.get("enable_progress_bar") is not False and not barebones),
         (RunCheckpoint, RunCheckpoint, settings.get("enable_checkpointing") is not False and not barebones),

@@ -2,6 +2,8 @@
 
 from .base import RunCallback, in_order
 from .checkpoint import RunCheckpoint
+from .finite_guard import FiniteGuard
+from .live_control import LiveControl
 from .metric_log import MetricLog
 from .progress import Progress
 from .resume_rules import ResumeRules
@@ -10,6 +12,8 @@ from .signal_stop import SignalStop
 from .stop_after import StopAfter
 
 __all__ = [
+    "FiniteGuard",
+    "LiveControl",
     "MetricLog",
     "Progress",
     "ResumeRules",

@@ -13,6 +13,7 @@ from .row import forget_row
 #: Epoch-end order, by class name (a subclass takes its parent's place). Each acts on what those before it did: the
 #: ladder sees this iteration's results, alarms and the metric row see the ladder, and the checkpoint holds it all.
 EPOCH_END_ORDER = (
+    "FiniteGuard",
     "ResumeRules",
     "RestartHarvest",
     "SnapshotPromotion",
@@ -22,6 +23,7 @@ EPOCH_END_ORDER = (
     "MetricLog",
     "Progress",
     "StopAfter",
+    "LiveControl",
     "SignalStop",
     "RunCheckpoint",
 )

@@ -74,6 +74,8 @@ class RunCheckpoint(RunCallback, Checkpoint):
         self.keep = keep
         self.on_saved: list[OnSaved] = list(self.default_on_saved)
         self.last_path: Path | None = None
+        #: Set by whoever wants one at this iteration's end, on every rank.
+        self.due = False
         self._mid_iteration = False
         self._random: list[dict[str, Any]] | None = None
 
@@ -87,7 +89,8 @@ class RunCheckpoint(RunCallback, Checkpoint):
             return
         iteration = iterations_done(trainer)
         ending = trainer.should_stop or iteration == trainer.max_epochs
-        if iteration % self.every == 0 or ending:
+        if iteration % self.every == 0 or ending or self.due:
+            self.due = False
             started = time.monotonic()
             self._save(trainer, f"iteration-{iteration:06d}.ckpt", last=True)
             add_to_next_row(trainer, "time/checkpoint", time.monotonic() - started)

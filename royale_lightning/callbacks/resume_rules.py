@@ -65,6 +65,7 @@ class ResumeRules(RunCallback):
         self.identity: Identity | None = None
         self.drifts = 0
         self._changes: list[Change] = []
+        self._path: Path | None = None
         self._log: JsonLines | None = None
         self._offset = 0
         self._resume_at: int | None = None
@@ -104,7 +105,8 @@ class ResumeRules(RunCallback):
     def record(self, trainer: Trainer, change: Change) -> None:
         """Note one change of the run that is going on, on every rank; rank 0 writes it down."""
         self.drifts += 1
-        if self._log is not None:
+        if self._path is not None:
+            self._log = self._log or JsonLines(self._path)
             self._log.append({
                 "iteration": trainer.current_epoch, "game_steps": game_steps(trainer), "field": change.field,
                 "before": change.before, "after": change.after, "kind": change.kind,
@@ -125,12 +127,11 @@ class ResumeRules(RunCallback):
             group.update(configured)
         # Not earlier: the Trainer's counters are the checkpoint's only now.
         resume_at, self._resume_at = self._resume_at, None
+        self._path = None
         if trainer.is_global_zero and not is_dry(trainer):
-            path = Path(trainer.default_root_dir) / "drift.jsonl"
+            self._path = Path(trainer.default_root_dir) / "drift.jsonl"
             if resume_at is not None:
-                discard_tail(path, resume_at)
-            if self._changes or path.exists():
-                self._log = JsonLines(path)
+                discard_tail(self._path, resume_at)
         for change in self._changes:
             self.record(trainer, change)
 

@@ -102,6 +102,7 @@ class SelfPlayData(pl.LightningDataModule):
         self._dataset: SelfPlayDataset | None = None
         self._restored: dict[str, Any] | None = None
         self._metrics: dict[str, float] = {}
+        self._counted: dict[str, int] = {}
         self._scores: dict[str, list[float]] = defaultdict(list)
 
     @property
@@ -145,6 +146,13 @@ class SelfPlayData(pl.LightningDataModule):
         if self._source is not None:
             self._source.close()
         self._source = self._dataset = None
+        self._counted = {}
+
+    def minibatch(self, number: int) -> dict[str, torch.Tensor]:
+        """The tensors of this iteration's minibatch of this number, for a bundle."""
+        if self._dataset is None:
+            return {}
+        return {k: v for k, v in vars(self._dataset.minibatch(number)).items() if isinstance(v, torch.Tensor)}
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """The buffer lies on the device already."""
@@ -218,11 +226,15 @@ class SelfPlayData(pl.LightningDataModule):
         }
         if self._source is not None:
             loss = self._source.loss()
-            m["health/actions_refused"] = self._source.refused()
+            counted = {
+                "actions_refused": self._source.refused(), "codec_clipped": loss.clipped, "codec_rounded": loss.rounded
+            }
+            # Of this iteration: a source counts from its own start, which a resume would show.
+            m.update({f"health/{k}": n - self._counted.get(k, 0) for k, n in counted.items()})
+            self._counted = counted
             for kind in ("killed", "hung", "raised"):
                 m[f"health/workers_{kind}"] = r.faults.get(kind, 0)
             m["health/battles_voided"], m["health/rows_voided"] = r.battles_voided, r.rows_voided
-            m["health/codec_clipped"], m["health/codec_rounded"] = loss.clipped, loss.rounded
         m.update(by_start(r.episodes, r.start_steps))
         played = [e for e in r.episodes if e.from_true_start and not e.staggered]
         m["battle/episodes"] = len(played)

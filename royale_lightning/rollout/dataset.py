@@ -15,6 +15,7 @@ from ..battle.streams import stream_seed
 from ..nn.protocol import ActorCritic
 from .advantage import AdvantageEstimator, normalise
 from .collector import Collector, Rollout
+from .finite import check_rollout
 from .minibatch import Minibatch
 from .returns import Moments, ReturnScaler
 from .settings import RolloutSettings
@@ -72,6 +73,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         self.collected = collected
         self.gather_returns = gather_returns
         self.sum_ranks = sum_ranks
+        self._learned: tuple[Rollout, torch.Tensor, torch.Tensor] | None = None
 
     def __len__(self) -> int:
         return self.learner.ppo.ppo_epochs * self.rollout.minibatches
@@ -84,23 +86,41 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         gamma = self.learner.gamma
         r = self.collector.collect(network, gamma=gamma)
         network.train(training)
+        check_rollout(r, self.collector.layout)
         start = time.perf_counter()
         advantage, target, clipped = self._advantages(r, gamma)
         r.seconds["other"] += time.perf_counter() - start
         self.collected(r, self.scaler.scale, clipped)
-        size, iteration = self.rollout.minibatch_rows, self.iteration()
-        device = r.rows.device
+        self._learned = (r, advantage, target)
         for epoch in range(ppo.ppo_epochs):
-            if epoch and ppo.kl_limit is not None and self.learner.epoch_kl() > ppo.kl_limit:
+            # A KL that is no number stops too; FiniteGuard says why at the iteration's end.
+            if epoch and ppo.kl_limit is not None and not self.learner.epoch_kl() <= ppo.kl_limit:
                 return
-            draw = torch.Generator().manual_seed(stream_seed(self.seed, "minibatch", iteration, epoch) >> 1)
-            order = torch.randperm(len(r.rows), generator=draw).to(device)
+            order = self._order(epoch)
             for i in range(self.rollout.minibatches):
-                at = order[i * size : (i + 1) * size]
-                yield Minibatch(
-                    rows=r.take(at), action=r.action[at], log_prob=r.log_prob[at], advantage=advantage[at],
-                    target=target[at], value=r.value[at], choice=r.choice[at], epoch=epoch, index=i,
-                )
+                yield self._minibatch(epoch, i, order)
+
+    def _order(self, epoch: int) -> torch.Tensor:
+        """The permutation of this iteration's rows in one PPO epoch, on their device."""
+        assert self._learned is not None
+        rows = self._learned[0].rows
+        draw = torch.Generator().manual_seed(stream_seed(self.seed, "minibatch", self.iteration(), epoch) >> 1)
+        return torch.randperm(len(self._learned[0].action), generator=draw).to(rows.device)
+
+    def _minibatch(self, epoch: int, index: int, order: torch.Tensor) -> Minibatch:
+        assert self._learned is not None
+        r, advantage, target = self._learned
+        size = self.rollout.minibatch_rows
+        at = order[index * size : (index + 1) * size]
+        return Minibatch(
+            rows=r.take(at), action=r.action[at], log_prob=r.log_prob[at], advantage=advantage[at],
+            target=target[at], value=r.value[at], choice=r.choice[at], epoch=epoch, index=index,
+        )
+
+    def minibatch(self, number: int) -> Minibatch:
+        """Once more the iteration's minibatch of this number, counted from 0 over its PPO epochs."""
+        epoch, index = divmod(number, self.rollout.minibatches)
+        return self._minibatch(epoch, index, self._order(epoch))
 
     def _advantages(self, r: Rollout, gamma: float) -> tuple[torch.Tensor, torch.Tensor, int]:
         """Advantages, value targets, and how many rewards the clip cut."""

@@ -1,0 +1,257 @@
+"""``royale-lightning verify-resume``: prove that a resumed run equals an unbroken one, bit for bit.
+
+A configuration is trained for N + M iterations without a break, and three times with one: stopped after N and resumed
+in a fresh process; killed (SIGKILL) in the middle of the iteration after N and resumed; resumed with battles stepping
+in another number of worker processes. Every iteration's checkpoint is digested part by part, and its metric row without
+times. All of them must be equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from ..errors import UserError
+
+_EPILOG = """\
+Arguments after the ones above go to every fit (--data.battle.deck random).
+
+--json writes {"schema": 1, "tool": "verify-resume", "inputs": {"config", "iterations", "arguments"},
+"result": {"equal", "iterations", "first_difference"}}: whether everything was equal, over how many iterations, and null
+or {"case", "iteration", "part"} of the first difference (case: stopped, killed or workers; part: weights, optimizer,
+battles, data, callbacks, random, loops or metrics.NAME). The exit code is 0 if equal and 1 if not.
+"""
+#: A checkpoint's parts by name; what is under none of these keys is the data module's.
+PARTS = {
+    "state_dict": "weights", "optimizer_states": "optimizer", "lr_schedulers": "optimizer", "callbacks": "callbacks",
+    "loops": "loops",
+}
+#: Beginnings of metric keys that say how fast it went, not what was computed.
+TIMED = ("time/", "throughput/", "game_steps_per_s")
+
+
+# ---- digests ---------------------------------------------------------------------------------------------------
+def digest(value: Any) -> str:
+    """16 hex digits over nested plain values and tensors, their types, shapes and order included."""
+    h = hashlib.sha256()
+    _feed(h, value)
+    return h.hexdigest()[:16]
+
+
+def _feed(h: Any, value: Any) -> None:
+    if isinstance(value, Mapping):
+        h.update(b"{%d" % len(value))
+        # Insertion order is an accident of who was first; two equal states may differ in it.
+        for key in sorted(value, key=repr):
+            _feed(h, key)
+            _feed(h, value[key])
+    elif isinstance(value, list | tuple):
+        h.update(b"[%d" % len(value))
+        for item in value:
+            _feed(h, item)
+    elif isinstance(value, float):
+        h.update(b"f" + struct.pack("<d", value))
+    elif value is None or isinstance(value, bool | int | str | bytes):
+        h.update(f"{type(value).__name__}:{value!r};".encode())
+    else:
+        array = value.detach().cpu().contiguous()
+        h.update(f"t:{array.dtype}:{tuple(array.shape)};".encode())
+        h.update(array.flatten().view(torch.uint8).numpy().tobytes() if array.numel() else b"")
+
+
+def checkpoint_digests(path: Path) -> dict[str, str]:
+    """Part name -> digest of a checkpoint, without what names files or positions in them."""
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    parts: dict[str, Any] = {}
+    for key, value in content.items():
+        if key == "royale_lightning":
+            parts["random"] = value["random"]
+        elif isinstance(value, Mapping) and "ranks" in value:
+            parts["battles"] = value["ranks"]
+            parts["data"] = {k: v for k, v in value.items() if k != "ranks"}
+        elif key in PARTS:
+            parts.setdefault(PARTS[key], {})[key] = _without_offsets(value)
+    return {name: digest(value) for name, value in parts.items()}
+
+
+def _without_offsets(value: Any) -> Any:
+    """Times in a log's lines have different lengths, and so have the lines."""
+    if isinstance(value, Mapping):
+        return {k: _without_offsets(v) for k, v in value.items() if not str(k).endswith("_offset")}
+    return value
+
+
+def rows_without_time(run: Path) -> dict[int, dict[str, float]]:
+    """Iteration -> metric row. An iteration that is there twice would be a bug of its own, and raises."""
+    rows: dict[int, dict[str, float]] = {}
+    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row["iteration"] in rows:
+            raise UserError(f"{run / 'metrics.jsonl'} has iteration {row['iteration']} twice")
+        rows[row["iteration"]] = {k: v for k, v in row.items() if not k.startswith(TIMED)}
+    return rows
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first thing that differs from the unbroken run."""
+
+    case: str
+    iteration: int
+    part: str
+
+
+def first_difference(straight: Path, other: Path, iterations: range, case: str) -> Difference | None:
+    """Compare two run folders' checkpoints and rows, iteration by iteration."""
+    ours, theirs = rows_without_time(straight), rows_without_time(other)
+    for i in iterations:
+        name = f"checkpoints/iteration-{i:06d}.ckpt"
+        a, b = checkpoint_digests(straight / name), checkpoint_digests(other / name)
+        for part in sorted({*a, *b}):
+            if a.get(part) != b.get(part):
+                return Difference(case, i, part)
+        x, y = ours.get(i, {}), theirs.get(i, {})
+        for key in sorted({*x, *y}):
+            if x.get(key) != y.get(key):
+                return Difference(case, i, f"metrics.{key}")
+    return None
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------
+class KillAt(Callback):
+    """Kills its own process in the middle of an iteration, as nothing else would.
+
+    Args:
+        iteration: counted from 1.
+    """
+
+    def __init__(self, iteration: int) -> None:
+        self.iteration = iteration
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.current_epoch + 1 == self.iteration:
+            os.kill(os.getpid(), signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
+
+
+class Runs:
+    """Fresh processes of ``royale-lightning fit`` in one folder.
+
+    Args:
+        folder: takes the run folders.
+        arguments: configuration and settings of every run.
+    """
+
+    def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
+        self.folder = folder
+        self.arguments = list(arguments)
+
+    def fit(self, run: str, iterations: int, *more: str, dies: bool = False) -> Path:
+        """Train up to so many iterations, a checkpoint after each; raises if it does not end as it should."""
+        out = self.folder / run
+        command = [
+            sys.executable, "-m", "royale_lightning", "fit", *self.arguments, "--run_dir", str(out),
+            "--stop.iterations", str(iterations), "--checkpoint.every", "1", "--checkpoint.keep", "-1", *more,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if dies != (done.returncode != 0) or (dies and done.returncode == 2):
+            lines = [x for x in done.stderr.strip().splitlines() if x.startswith("error: ")]
+            why = lines[-1].removeprefix("error: ") if lines else f"exit code {done.returncode}\n{done.stderr[-2000:]}"
+            raise UserError(f"the run {run} ended otherwise than it should have: {why}")
+        return out
+
+    def resume(self, run: str, after: int, iterations: int, *more: str, origin: str | None = None) -> Path:
+        """Continue from the checkpoint after so many iterations, in the same folder or as a fork."""
+        checkpoint = self.folder / (origin or run) / "checkpoints" / f"iteration-{after:06d}.ckpt"
+        return self.fit(run, iterations, "--ckpt_path", str(checkpoint), *more)
+
+
+def verify(arguments: Sequence[str], before: int, after: int, folder: Path) -> Difference | None:
+    """Run the four cases and compare.
+
+    Args:
+        arguments: of every ``fit``: ``--config`` and overrides.
+        before, after: iterations on either side of the break.
+        folder: takes the runs.
+    """
+    runs, total = Runs(folder, arguments), before + after
+    kill = [
+        f"--trainer.callbacks+={KillAt.__module__}.KillAt", f"--trainer.callbacks.init_args.iteration={before + 1}"
+    ]
+    # Inline becomes two processes, processes become inline or another number: unequal to either.
+    workers = ["--data.rollout.source", "processes", "--data.rollout.workers", "2"]
+
+    def stopped() -> Path:
+        runs.fit("stopped", before)
+        return runs.resume("stopped", before, total)
+
+    def killed() -> Path:
+        runs.fit("killed", total, *kill, dies=True)
+        return runs.resume("killed", before, total)
+
+    # Two at a time: a fresh process spends most of its life importing, and each trains on few threads.
+    with ThreadPoolExecutor(2) as pool:
+        straight = pool.submit(runs.fit, "straight", total)
+        cases = {"stopped": pool.submit(stopped), "killed": pool.submit(killed)}
+        cases["stopped"].result()
+        cases["workers"] = pool.submit(runs.resume, "workers", before, total, *workers, origin="stopped")
+        for case, run in cases.items():
+            iterations = range(before + 1 if case == "workers" else 1, total + 1)
+            if (found := first_difference(straight.result(), run.result(), iterations, case)) is not None:
+                return found
+    return None
+
+
+def _iterations(text: str) -> tuple[int, int]:
+    before, plus, after = text.partition("+")
+    if not (plus and before.isdigit() and after.isdigit() and int(before) and int(after)):
+        raise UserError(f"--iterations is {text!r}; give two numbers as N+M, such as 2+2")
+    return int(before), int(after)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the tool and return its exit code."""
+    parser = argparse.ArgumentParser(
+        "royale-lightning verify-resume", description=__doc__, epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )
+    parser.add_argument("--config", action="append", required=True, help="as for fit; may be given several times")
+    parser.add_argument("--iterations", default="2+2", metavar="N+M", help="before + after (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
+    args, rest = parser.parse_known_args(list(argv))
+
+    from ..ladder.bot_files import write_atomic
+
+    before, after = _iterations(args.iterations)
+    arguments = [*(x for c in args.config for x in ("--config", os.path.abspath(c))), *rest]
+    with tempfile.TemporaryDirectory(prefix="verify-resume-") as folder:
+        found = verify(arguments, before, after, Path(folder))
+    if found is None:
+        print(f"equal: {before + after} iterations, stopped, killed and with other workers, bit for bit")
+    else:
+        print(f"different: {found.part} after iteration {found.iteration} of the run that was {found.case}")
+    if args.json:
+        result = {
+            "equal": found is None, "iterations": before + after,
+            "first_difference": None if found is None else vars(found),
+        }
+        inputs = {"config": args.config, "iterations": args.iterations, "arguments": rest}
+        out = {"schema": 1, "tool": "verify-resume", "inputs": inputs, "result": result}
+        write_atomic(args.json, json.dumps(out, indent=1).encode() + b"\n")
+    return 0 if found is None else 1
