@@ -26,6 +26,7 @@ from .bot_files import write_atomic
 from .evaluate import PlannedGame, Policy, Referee
 from .matchmaker import OpponentTable
 from .pool import Member, Pool
+from .rating import Ratings
 from .results import LogMark, Result, ResultsLog
 from .snapshots import FOLDER, SnapshotStore
 
@@ -56,6 +57,7 @@ class Ladder:
         pool: the snapshots that may be met.
         ratings: last fit, player -> ``{"rating", "se", "games"}``; empty before one.
         verdicts: how many were written.
+        newest: game steps of the learner when the newest snapshot of it was taken.
         spent: game steps of evaluated battles by purpose, without what follows a colon.
         seconds: wall time of evaluations and fits in this process. Logged, and read by no decision.
     """
@@ -65,6 +67,7 @@ class Ladder:
         self.pool = Pool()
         self.ratings: dict[str, dict[str, float]] = {}
         self.verdicts = 0
+        self.newest: int | None = None
         self.spent: Counter[str] = Counter()
         self.seconds = 0.0
         self.leads = True
@@ -150,7 +153,10 @@ class Ladder:
         theirs = SnapshotStore(source / FOLDER)
         for snapshot in self.pool.ids:
             if snapshot in theirs and snapshot not in self.store:
-                self.store.add(*theirs.read(snapshot))
+                try:
+                    self.store.add(*theirs.read(snapshot))
+                except UserError as problem:  # the pool will find that it is missing here
+                    print(problem)
 
     def _admit_given(self, given: Sequence[str]) -> None:
         for path in given:
@@ -224,13 +230,7 @@ class Ladder:
             for name in {n for g in todo for n in (g.blue, g.red)}:
                 if not is_scripted(name) and name not in players:
                     players[name] = self.store.load(name)
-            if self._referee is None:
-                self._referee = Referee(self.spec, BATTLES)
-            try:
-                records = self._referee.play(players, todo)
-            except BaseException:
-                self._referee = None
-                raise
+            records = self._referee_for(len(todo)).play(players, todo)
             self._log.append([
                 Result(
                     kind="eval", blue=g.blue, red=g.red, seed=g.seed, winner=r.winner, ticks=r.ticks, crowns=r.crowns,
@@ -243,6 +243,19 @@ class Ladder:
         self.seconds += time.monotonic() - started
         found = [self._log.find(g.blue, g.red, g.seed) for g in games]
         return [r for r in found if r is not None]
+
+    def _referee_for(self, games: int) -> Referee:
+        """One with as many battles as there are games, up to :data:`BATTLES`; kept, as building one takes seconds."""
+        battles = min(BATTLES, games)
+        if self._referee is None or self._referee.battles < battles:
+            if self._referee is not None:
+                self._referee.close()
+            self._referee = Referee(self.spec, battles)
+        return self._referee
+
+    def set_ratings(self, ratings: Ratings) -> None:
+        """Keep a fit, for whoever must know a rating before the next; only inside :meth:`act`."""
+        self.ratings = {r.player: {"rating": r.elo, "se": r.se, "games": r.games} for r in ratings.table}
 
     # ---- verdicts --------------------------------------------------------------------------------------------
     def write_verdict(self, verdict: Mapping[str, Any]) -> Path:
@@ -278,12 +291,13 @@ class Ladder:
         return {
             "pool": self.pool.state_dict(), "ratings": self.ratings, "verdicts": self.verdicts,
             "spent": dict(self.spent), "battles": self._battles, "next_seed": self._next_seed,
+            "newest": self.newest,
         }
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self.pool.load_state_dict(state["pool"])
         self.ratings = {k: dict(v) for k, v in state["ratings"].items()}
-        self.verdicts = int(state["verdicts"])
+        self.verdicts, self.newest = int(state["verdicts"]), state["newest"]
         self.spent = Counter(state["spent"])
         self._battles, self._next_seed = int(state["battles"]), int(state["next_seed"])
 

@@ -61,7 +61,7 @@ def rating_games(
     """
     against_scripted = len(seeds) - len(seeds) // 2 if members else len(seeds)
     rungs = [PREFIX + LADDER[(turn * against_scripted + i) % len(LADDER)] for i in range(against_scripted)]
-    fewest = sorted(reversed(members), key=lambda s: played.get(s, 0))
+    fewest = sorted(members, key=lambda s: (played.get(s, 0), -members.index(s)))
     snapshots = [fewest[i % len(fewest)] for i in range(len(seeds) - against_scripted)]
     return [
         game for other, seed in zip([*rungs, *snapshots], seeds, strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..battle.arena import LEARNER
 from ..battle.round import EpisodeRecord
-from ..ladder.results import Result, live_player
+from ..ladder.results import TRUE_START, Result, live_player
 
 #: Start kind of a first episode whose leading steps were random: a true start, but not the players' own battle.
 STAGGERED = "staggered"
@@ -24,8 +24,15 @@ def training_results(episodes: Sequence[EpisodeRecord], iteration: int, game_ste
     return [
         Result(
             kind="train", blue=blue, red=red, seed=e.seed, winner=e.winner, ticks=e.ticks, crowns=e.crowns,
-            iteration=iteration, game_step=game_steps, start=STAGGERED if e.staggered else e.start.kind,
+            iteration=iteration, game_step=game_steps, start=_start(e),
         )
         for e in episodes if e.winner >= 0
         for blue, red in [[learner if p == LEARNER else p for p in e.players]]
     ]
+
+
+def _start(e: EpisodeRecord) -> str:
+    if e.staggered:
+        return STAGGERED
+    # The constant itself: the log leaves a default out by identity, and a resumed battle's kind is another object.
+    return TRUE_START if e.from_true_start else e.start.kind
