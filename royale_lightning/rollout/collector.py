@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..battle.arena import LEARNER
 from ..battle.opponents import is_scripted
-from ..battle.round import CHOICE, IDLE, RUNNING, TRUE_START, Assignment, EpisodeRecord, SavedBattle
+from ..battle.round import CHOICE, IDLE, RUNNING, TRUE, Assignment, EpisodeRecord, SavedBattle
 from ..battle.spec import BattleSpec
 from ..battle.streams import generator, stream_seed, uniforms
 from ..errors import UserError
@@ -27,7 +27,6 @@ from .advantage import Cells
 from .frames import FrameIndex
 from .minibatch import rows_to_tensor, unpack
 from .sources import RolloutSource
-from .starts import StartAuthority
 from .voids import Voids
 
 #: Longest random start of a battle, in game steps; most battles last 360.
@@ -102,7 +101,7 @@ class Collector:
         count_forced: whether forced rows count as the actor's rows.
         device: where the heap lies and the policies run.
         frozen: plays the snapshots that the matchmaker names; unset, there are none.
-        starts: says which episodes begin in the middle of a battle; unset, none does.
+        keep_commands: whether episodes keep both seats' commands, so that they can be replayed.
 
     Attributes:
         table: the snapshots that new episodes may meet; set between two rollouts.
@@ -111,14 +110,13 @@ class Collector:
     def __init__(
         self, source: RolloutSource, spec: BattleSpec, matchmaker: Matchmaker, *, seed: int, first: int, rows: int,
         max_rounds: int, stagger: bool, count_forced: bool, device: torch.device, frozen: FrozenActors | None = None,
-        starts: StartAuthority | None = None,
+        keep_commands: bool = False,
     ) -> None:
         self.source = source
         self.layout = spec.row_layout
         self.actions = spec.action_layout
         self.matchmaker = matchmaker
         self.frozen = frozen
-        self.starts = starts
         self.table = OpponentTable()
         self.seed = seed
         self.first = first
@@ -126,12 +124,13 @@ class Collector:
         self.max_rounds = max_rounds
         self.stagger = stagger
         self.count_forced = count_forced
+        self.keep_commands = keep_commands
         self.device = device
         battles = source.round.battles
         self.slots = 2 * battles
         self.ordinals = np.full(battles, -1, dtype=np.int64)
         self.players: list[tuple[str, str]] = [("", "")] * battles
-        self.begun = [TRUE_START] * battles
+        self.kinds = [TRUE] * battles
         self.ended = np.ones(battles, dtype=bool)
         self._collecting = False
         capacity = rows + (1 + _MOST_VOIDS) * self.slots
@@ -149,16 +148,13 @@ class Collector:
         for b in np.flatnonzero(self.ended & ~self.source.down):
             self.ordinals[b] += 1
             battle, ordinal = self.first + int(b), int(self.ordinals[b])
-            players, start = self.matchmaker.players(battle, ordinal, self.table), TRUE_START
+            self.players[b] = self.matchmaker.players(battle, ordinal, self.table)
             stagger = 0
             if self.stagger and ordinal == 0:
                 stagger = int(generator(self.seed, "stagger/length", battle).integers(STAGGER_STEPS))
-            elif self.starts is not None:
-                players, start = self.starts.begin(battle, ordinal, players)
-            self.players[b], self.begun[b] = players, start
             # 63 bits: RoyaleGym seeds its generators with non-negative integers.
             seed = stream_seed(self.seed, "battle", battle, ordinal) >> 1
-            out.append(Assignment(battle, ordinal, players, seed, stagger, self.starts is not None, start))
+            out.append(Assignment(battle, ordinal, self.players[b], seed, stagger, self.keep_commands))
         if self.frozen is not None:
             self.frozen.require({p for pair in self.players for p in pair if _is_snapshot(p)})
         return out
@@ -244,8 +240,6 @@ class Collector:
                 k = len(mine)
                 row_of[mine] = np.arange(n, n + k)
                 rows = rows_to_tensor(r.rows[mine], self.device)
-                if self._frames is not None:
-                    heap = self._heap = self._frames.roomy(heap, mine)
                 heap[n : n + k] = rows[:, -self._frame_bytes :]
                 a, lp, v = self._act(policy, rows, mine)
                 is_choice = r.kind[mine] == CHOICE
@@ -262,14 +256,14 @@ class Collector:
             spent("inference")
             self.source.advance(fresh)
             spent("step")
-            for start, steps in zip(self.begun, r.duration.tolist(), strict=True):
-                start_steps[start.kind] += steps
+            for kind, steps in zip(self.kinds, r.duration.tolist(), strict=True):
+                start_steps[kind] += steps
             decisions += int((np.repeat(r.duration, 2) * learner).sum())
             cells.append((row_of, r.reward.copy(), np.repeat(r.duration, 2), np.repeat(r.end, 2), learner))
             if r.final.any():
                 at = np.flatnonzero(r.final & learner)
                 finals.append((len(cells) - 1, at, r.final_rows[at].copy()))
-            episodes += map(self._with_state, r.episodes)
+            episodes += r.episodes
             self.ended = r.end != RUNNING
             self._void(voids, cells, self.source.take_voided())
             spent("other")
@@ -308,12 +302,6 @@ class Collector:
         self._collecting = False
         spent("other")
         return out
-
-    def _with_state(self, record: EpisodeRecord) -> EpisodeRecord:
-        """A record with the bytes of the save state it began from; they did not come back from the worker."""
-        if record.from_true_start:
-            return record
-        return replace(record, start=self.begun[record.battle - self.first])
 
     def _void(self, voids: Voids, cells: list[tuple[np.ndarray, ...]], lost: np.ndarray) -> None:
         """Cut battles lost since the round just closed began; they begin anew once their worker is back."""
@@ -416,5 +404,5 @@ class Collector:
             print(f"{lost}; battle {assignment.battle} begins anew without it")
             self.ended[b] = True
             return False
-        self.players[b], self.begun[b] = assignment.players, assignment.start
+        self.players[b] = assignment.players
         return True

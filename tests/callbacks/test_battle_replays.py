@@ -1,0 +1,81 @@
+"""Battles of the training itself, saved as replays."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from royalegym import load_trace, verify_trace
+from royalegym.state_mutator import MidGameStateMutator
+
+from royale_lightning import BattleSpec, OpponentShares, PPOSettings, RolloutSettings, SelfPlayData, SelfPlayModule
+from royale_lightning.battle.engine import new_engine
+from royale_lightning.callbacks import BattleReplays
+from royale_lightning.errors import UserError
+from royale_lightning.parts import part
+from royale_lightning.trainer_defaults import complete
+
+
+class Ending(MidGameStateMutator):
+    """Battles that are over in seconds: overtime, with a last stand in every tower."""
+
+    def __init__(self) -> None:
+        super().__init__((5600, 5800), (3000, 10000), max_tower_hp=(4824, 3052), tower_hp_percent=(1, 2))
+
+
+def fit(folder: Path, iterations: int, ckpt_path: Any = None, **settings: Any) -> Trainer:
+    replays = BattleReplays(**settings)
+    trainer = Trainer(**complete({
+        "callbacks": [replays], "max_epochs": iterations, "accelerator": "cpu", "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }, folder))
+    data = SelfPlayData(
+        BattleSpec(start=part(Ending)), RolloutSettings(4, 192, 64, threads=1, stagger=False),
+        OpponentShares(mirror=0.5, scripted=0.5, scripted_opponents=["push", "random"]),
+    )
+    module = SelfPlayModule("tests.ladder.conftest.Reflex", PPOSettings(ppo_epochs=1))
+    trainer.fit(module, datamodule=data, ckpt_path=ckpt_path)
+    return trainer
+
+
+def test_sets_of_battles_that_verify_with_the_policys_view(tmp_path: Path) -> None:
+    trainer = fit(tmp_path, 3, every=2, keep=1)
+    # Iteration 2 is due, 3 is not; nothing is left to say at an end that nobody asked for.
+    (folder,) = sorted((tmp_path / "replays").iterdir())
+    assert folder.name == "iteration-000002"
+    traces = sorted(folder.glob("*.msgpack"))
+    names = {p.stem for p in traces}
+    assert any("best" in n for n in names)
+    assert any("latest" in n for n in names)
+    assert verify_trace(load_trace(traces[0]), new_engine()) == []
+    page = traces[0].with_suffix(".html").read_text()
+    found = re.search(r'id="decisions-data">(.*?)</script>', page)
+    assert found is not None
+    decisions = json.loads(found[1])["decisions"]
+    assert decisions
+    assert all(d["value"] is not None and 0 <= d["p_wait"] <= 1 for d in decisions)
+    rows = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rows[2]["time/replays"] > 0, "paid in iteration 2, after its row was written"
+    saved = torch.load(trainer.checkpoint_callback.best_model_path, weights_only=True)  # type: ignore[union-attr]
+    assert saved["callbacks"]["BattleReplays"]["known"]
+
+
+def test_a_resumed_run_chooses_as_the_unbroken_one(tmp_path: Path) -> None:
+    fit(tmp_path / "whole", 4, every=4)
+    fit(tmp_path / "parts", 2, every=4)
+    fit(tmp_path / "parts", 4, tmp_path / "parts" / "checkpoints" / "last.ckpt", every=4)
+    for a in sorted((tmp_path / "whole" / "replays").rglob("*.msgpack")):
+        b = tmp_path / "parts" / a.relative_to(tmp_path / "whole")
+        assert b.read_bytes() == a.read_bytes()
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(UserError, match=r"every is 0"):
+        BattleReplays(every=0)
+    with pytest.raises(UserError, match=r"keep is 0"):
+        BattleReplays(keep=0)
