@@ -7,9 +7,11 @@ from .finite_guard import FiniteGuard
 from .live_control import LiveControl
 from .metric_log import MetricLog
 from .progress import Progress
+from .rating_update import RatingUpdate
 from .resume_rules import ResumeRules
 from .row import add_to_next_row, iteration_row
 from .signal_stop import SignalStop
+from .snapshot_promotion import SnapshotPromotion
 from .stop_after import StopAfter
 
 __all__ = [
@@ -18,10 +20,12 @@ __all__ = [
     "LiveControl",
     "MetricLog",
     "Progress",
+    "RatingUpdate",
     "ResumeRules",
     "RunCallback",
     "RunCheckpoint",
     "SignalStop",
+    "SnapshotPromotion",
     "StopAfter",
     "add_to_next_row",
     "in_order",

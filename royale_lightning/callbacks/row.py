@@ -41,6 +41,11 @@ def iteration_row(trainer: Trainer) -> dict[str, float]:
     return row
 
 
+def add_seconds(row: dict[str, float], key: str, seconds: float) -> None:
+    """Add to a time that more than one callback spends."""
+    row[key] = row.get(key, 0.0) + seconds
+
+
 def add_to_next_row(trainer: Trainer, key: str, value: float) -> None:
     """Log a value with the next iteration: what is measured after this one's row was written."""
     _NEXT.setdefault(trainer, {})[key] = value

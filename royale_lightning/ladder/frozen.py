@@ -28,7 +28,7 @@ from .snapshots import SnapshotStore
 
 #: Distinct snapshots in a round from which one mapped forward is faster than one forward each. Default network, one
 #: core, forwards alone: 4 snapshots 11 ms each against 13 mapped, 8: 22 and 17, 16: 40 and 22, 24: 60 and 27.
-STACK_FROM = 6
+STACK_FROM = 5
 #: Snapshots kept in memory beyond those in play; reading and checking one takes some 3 ms.
 KEEP = 16
 
@@ -119,25 +119,29 @@ class FrozenActors:
         for key, ids in by_key.items():
             kind = self._architectures[key]
             if kind.mapped is not None and len(ids) >= STACK_FROM:
-                parts: Iterator[tuple[Tensor, Logits]] = self._together(kind.mapped, ids, snapshots, rows)
+                at, logits = self._together(kind.mapped, ids, snapshots, rows)
             else:
-                parts = self._one_by_one(kind.each, ids, snapshots, rows)
-            for at, logits in parts:
-                mask = unpack(rows[at], self.layout)["action_mask"]
-                action[at] = MaskedCategorical(logits, mask, self.actions).sample(uniforms[at])
+                at, logits = self._one_by_one(kind.each, ids, snapshots, rows)
+            mask = unpack(rows[at], self.layout)["action_mask"]
+            action[at] = MaskedCategorical(logits, mask, self.actions).sample(uniforms[at])
         return action
 
     def _one_by_one(
         self, network: ActorCritic, ids: list[str], snapshots: np.ndarray, rows: Tensor
-    ) -> Iterator[tuple[Tensor, Logits]]:
+    ) -> tuple[Tensor, Logits]:
+        places, found = [], []
         for snapshot in ids:
             at = torch.from_numpy(np.flatnonzero(snapshots == snapshot)).to(self.device)
             logits, _ = functional_call(network, self._loaded[snapshot][1], (unpack(rows[at], self.layout),))
-            yield at, logits
+            places.append(at)
+            found.append(logits)
+        if isinstance(found[0], Tensor):
+            return torch.cat(places), torch.cat(found)
+        return torch.cat(places), StagedLogits(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
     def _together(
         self, network: ActorCritic, ids: list[str], snapshots: np.ndarray, rows: Tensor
-    ) -> Iterator[tuple[Tensor, Logits]]:
+    ) -> tuple[Tensor, Logits]:
         """Rows cut into pieces of one size, one actor each; a snapshot with more rows is stacked more than once."""
         places = {s: np.flatnonzero(snapshots == s) for s in ids}
         size = -(-sum(map(len, places.values())) // len(ids))
@@ -150,9 +154,8 @@ class FrozenActors:
         logits = self._forward(network, [self._loaded[s][1] for s, _ in pieces], stacked)
         keep = torch.from_numpy(used).to(self.device)
         if isinstance(logits, Tensor):
-            yield at, logits.flatten(0, 1)[keep]
-        else:
-            yield at, StagedLogits(logits.choice.flatten(0, 1)[keep], logits.tile.flatten(0, 1)[keep])
+            return at, logits.flatten(0, 1)[keep]
+        return at, StagedLogits(*(x.flatten(0, 1)[keep] for x in logits))
 
     def _forward(self, network: ActorCritic, weights: list[Weights], rows: Tensor) -> Logits:
         """Logits ``[N, B, ...]`` of rows uint8 ``[N, B, row_bytes]`` by N actors."""

@@ -258,3 +258,7 @@ def _separable(matches: Matches) -> np.ndarray:
     mutual = reach & reach.T
     games = np.where(mutual, matches.per_player(matches.n), 0.0).sum(axis=1)
     return ~mutual[int(np.argmax(games))] if size else np.zeros(0, dtype=bool)
+
+
+#: Short names of the shipped raters.
+RATERS = {"davidson": "royale_lightning.ladder.rating.DavidsonRater"}

@@ -39,9 +39,8 @@ class RestartPoint:
     that retiring one leaves the other. ``id`` names all of this by content.
 
     Args:
-        payload: a compressed save state (:func:`~royale_lightning.restarts.blobs.compress`), opaque here: engine
-            bytes, both seats' memories and frame history, rewards, accumulators. It holds the enemy's hand and bar and
-            goes to the engine only.
+        payload: a packed save state, opaque here: engine bytes, both seats' memories and frame history, rewards. It
+            holds the enemy's hand and bar and goes to the engine only.
         stamp: the game it continues.
         state_hash: the engine's hash of the battle at this moment, checked after loading.
         seat: whose start it is; the only seat whose result enters a window.
@@ -261,7 +260,6 @@ class EpisodeResult:
         value_error: mean absolute advantage of the seat's rows (Jiang et al. 2021, section 3, "L1 value loss"); None
             when unknown.
         crown_margin: crowns at the end, own minus enemy.
-        explorer: played by something else than the policy, so it says nothing about the policy.
     """
 
     round: int
@@ -274,7 +272,6 @@ class EpisodeResult:
     best_rank: Rank | None = None
     value_error: float | None = None
     crown_margin: int = 0
-    explorer: bool = False
 
     @property
     def won(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..battle.arena import LEARNER
 from ..battle.opponents import is_scripted
-from ..battle.round import CHOICE, IDLE, RUNNING, TRUE, Assignment, EpisodeRecord, SavedBattle
+from ..battle.round import CHOICE, IDLE, RUNNING, TRUE_START, Assignment, EpisodeRecord, SavedBattle
 from ..battle.spec import BattleSpec
 from ..battle.streams import generator, stream_seed, uniforms
 from ..errors import UserError
@@ -27,6 +27,7 @@ from .advantage import Cells
 from .frames import FrameIndex
 from .minibatch import rows_to_tensor, unpack
 from .sources import RolloutSource
+from .starts import StartAuthority
 from .voids import Voids
 
 #: Longest random start of a battle, in game steps; most battles last 360.
@@ -101,6 +102,7 @@ class Collector:
         count_forced: whether forced rows count as the actor's rows.
         device: where the heap lies and the policies run.
         frozen: plays the snapshots that the matchmaker names; unset, there are none.
+        starts: says which episodes begin in the middle of a battle; unset, none does.
         keep_commands: whether episodes keep both seats' commands, so that they can be replayed.
 
     Attributes:
@@ -110,13 +112,14 @@ class Collector:
     def __init__(
         self, source: RolloutSource, spec: BattleSpec, matchmaker: Matchmaker, *, seed: int, first: int, rows: int,
         max_rounds: int, stagger: bool, count_forced: bool, device: torch.device, frozen: FrozenActors | None = None,
-        keep_commands: bool = False,
+        starts: StartAuthority | None = None, keep_commands: bool = False,
     ) -> None:
         self.source = source
         self.layout = spec.row_layout
         self.actions = spec.action_layout
         self.matchmaker = matchmaker
         self.frozen = frozen
+        self.starts = starts
         self.table = OpponentTable()
         self.seed = seed
         self.first = first
@@ -130,7 +133,7 @@ class Collector:
         self.slots = 2 * battles
         self.ordinals = np.full(battles, -1, dtype=np.int64)
         self.players: list[tuple[str, str]] = [("", "")] * battles
-        self.kinds = [TRUE] * battles
+        self.begun = [TRUE_START] * battles
         self.ended = np.ones(battles, dtype=bool)
         self._collecting = False
         capacity = rows + (1 + _MOST_VOIDS) * self.slots
@@ -148,13 +151,17 @@ class Collector:
         for b in np.flatnonzero(self.ended & ~self.source.down):
             self.ordinals[b] += 1
             battle, ordinal = self.first + int(b), int(self.ordinals[b])
-            self.players[b] = self.matchmaker.players(battle, ordinal, self.table)
+            players, start = self.matchmaker.players(battle, ordinal, self.table), TRUE_START
             stagger = 0
             if self.stagger and ordinal == 0:
                 stagger = int(generator(self.seed, "stagger/length", battle).integers(STAGGER_STEPS))
+            elif self.starts is not None:
+                players, start = self.starts.begin(battle, ordinal, players)
+            self.players[b], self.begun[b] = players, start
             # 63 bits: RoyaleGym seeds its generators with non-negative integers.
             seed = stream_seed(self.seed, "battle", battle, ordinal) >> 1
-            out.append(Assignment(battle, ordinal, self.players[b], seed, stagger, self.keep_commands))
+            keep = self.keep_commands or self.starts is not None
+            out.append(Assignment(battle, ordinal, players, seed, stagger, keep, start))
         if self.frozen is not None:
             self.frozen.require({p for pair in self.players for p in pair if _is_snapshot(p)})
         return out
@@ -240,6 +247,8 @@ class Collector:
                 k = len(mine)
                 row_of[mine] = np.arange(n, n + k)
                 rows = rows_to_tensor(r.rows[mine], self.device)
+                if self._frames is not None:
+                    heap = self._heap = self._frames.roomy(heap, mine)
                 heap[n : n + k] = rows[:, -self._frame_bytes :]
                 a, lp, v = self._act(policy, rows, mine)
                 is_choice = r.kind[mine] == CHOICE
@@ -256,14 +265,14 @@ class Collector:
             spent("inference")
             self.source.advance(fresh)
             spent("step")
-            for kind, steps in zip(self.kinds, r.duration.tolist(), strict=True):
-                start_steps[kind] += steps
+            for start, steps in zip(self.begun, r.duration.tolist(), strict=True):
+                start_steps[start.kind] += steps
             decisions += int((np.repeat(r.duration, 2) * learner).sum())
             cells.append((row_of, r.reward.copy(), np.repeat(r.duration, 2), np.repeat(r.end, 2), learner))
             if r.final.any():
                 at = np.flatnonzero(r.final & learner)
                 finals.append((len(cells) - 1, at, r.final_rows[at].copy()))
-            episodes += r.episodes
+            episodes += map(self._with_state, r.episodes)
             self.ended = r.end != RUNNING
             self._void(voids, cells, self.source.take_voided())
             spent("other")
@@ -302,6 +311,12 @@ class Collector:
         self._collecting = False
         spent("other")
         return out
+
+    def _with_state(self, record: EpisodeRecord) -> EpisodeRecord:
+        """A record with the bytes of the save state it began from; they did not come back from the worker."""
+        if record.from_true_start:
+            return record
+        return replace(record, start=self.begun[record.battle - self.first])
 
     def _void(self, voids: Voids, cells: list[tuple[np.ndarray, ...]], lost: np.ndarray) -> None:
         """Cut battles lost since the round just closed began; they begin anew once their worker is back."""
@@ -404,5 +419,5 @@ class Collector:
             print(f"{lost}; battle {assignment.battle} begins anew without it")
             self.ended[b] = True
             return False
-        self.players[b] = assignment.players
+        self.players[b], self.begun[b] = assignment.players, assignment.start
         return True

@@ -7,7 +7,7 @@ import ctypes
 import inspect
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
+from .. import run_folder
 from ..battle.arena import LEARNER
 from ..battle.engine import engine_identity
 from ..battle.opponents import PREFIX, is_scripted, make_opponent
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
+from ..ladder.frozen import FrozenActors
+from ..ladder.ladder import Ladder
 from ..measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..nn.protocol import Inputs
 from ..parts import Part
@@ -32,6 +35,7 @@ from .returns import Moments, ReturnScaler
 from .settings import OpponentShares, RolloutSettings
 from .sources import RolloutSource, make_source
 from .start_metrics import by_start
+from .training_results import training_results
 
 #: Episodes per opponent over which the training score is averaged; an iteration alone has too few.
 _SCORE_WINDOW = 60
@@ -71,7 +75,7 @@ class _Once(IterableDataset):
 
 
 class SelfPlayData(pl.LightningDataModule):
-    """Battles, collector and buffer of a run.
+    """Battles, collector, buffer and ladder of a run.
 
     Args:
         battle: what is played.
@@ -96,6 +100,8 @@ class SelfPlayData(pl.LightningDataModule):
         self.iteration = 0
         self.episodes: list[EpisodeRecord] = []
         self.scaler = ReturnScaler()
+        #: Open while a run goes on; callbacks put snapshots into its pool and rate the learner.
+        self.ladder = Ladder(battle)
         #: What ``test``, ``validate`` or ``predict`` shall play; set by the command line.
         self.measure: Measure | None = None
         #: Whether episodes keep what a replay needs; a callback that shows battles sets it before they exist.
@@ -149,6 +155,7 @@ class SelfPlayData(pl.LightningDataModule):
             self._source.close()
         self._source = self._dataset = None
         self._counted = {}
+        self.ladder.close()
 
     def minibatch(self, number: int) -> dict[str, torch.Tensor]:
         """The tensors of this iteration's minibatch of this number, for a bundle."""
@@ -172,10 +179,12 @@ class SelfPlayData(pl.LightningDataModule):
             timeout=self.rollout.worker_timeout_s,
         )
         matchmaker = self.opponents.build(self.seed, world * n)
+        self._open_ladder(trainer)
         self.collector = Collector(
             self._source, self.battle, matchmaker, seed=self.seed, first=rank * n, rows=self.rollout.rows_per_iteration,
             max_rounds=self.rollout.max_rounds, stagger=self.rollout.stagger,
             count_forced=self.rollout.forced_rows == "all", device=learner.device, keep_commands=self.keep_commands,
+            frozen=FrozenActors(self.ladder.store, self.battle, learner.device),
         )
         self.scaler.clip = learner.ppo.reward_clip
         if self._restored is not None:
@@ -184,7 +193,16 @@ class SelfPlayData(pl.LightningDataModule):
         estimator = Part.of(learner.ppo.advantage, "ppo.advantage", ESTIMATORS).build("ppo.advantage")
         return SelfPlayDataset(
             self.collector, learner, self.rollout, estimator, self.scaler, self.seed, lambda: self.iteration,
-            self._collected, self._gather, self._sum if world > 1 else None,
+            self._begin, self._collected, self._gather, self._sum if world > 1 else None,
+        )
+
+    def _open_ladder(self, trainer: pl.Trainer) -> None:
+        folder = Path(trainer.default_root_dir)
+        source = run_folder.of_checkpoint(Path(trainer.ckpt_path)) if trainer.ckpt_path else None
+        dry = bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
+        self.ladder.open(
+            None if dry else folder, leads=trainer.is_global_zero, share=self._from_rank_zero, source=source,
+            given=self.opponents.snapshots,
         )
 
     # ---- ranks -----------------------------------------------------------------------------------------------
@@ -196,12 +214,34 @@ class SelfPlayData(pl.LightningDataModule):
         torch.distributed.all_gather_object(found, asdict(mine))
         return [Moments(**m) for m in found]
 
+    def _gather_all(self, mine: list[Any]) -> list[Any]:
+        """The lists of all ranks, one after the other."""
+        trainer = self.trainer
+        if trainer is None or trainer.world_size == 1:
+            return mine
+        found: list[Any] = [None] * trainer.world_size
+        torch.distributed.all_gather_object(found, mine)
+        return [x for part in found for x in part]
+
+    def _from_rank_zero(self, make: Callable[[], Any]) -> Any:
+        """What rank 0 makes, on every rank."""
+        trainer = self.trainer
+        if trainer is None or trainer.world_size == 1:
+            return make()
+        made = [make() if trainer.is_global_zero else None]
+        torch.distributed.broadcast_object_list(made, 0)
+        return made[0]
+
     @staticmethod
     def _sum(x: torch.Tensor) -> torch.Tensor:
         torch.distributed.all_reduce(x)
         return x
 
     # ---- an iteration ----------------------------------------------------------------------------------------
+    def _begin(self) -> None:
+        """Freeze whom the coming iteration's episodes may meet."""
+        self.collector.table = self.ladder.table()
+
     def _collected(self, r: Rollout, scale: float, clipped: int) -> None:
         steps = torch.tensor(float(r.game_steps), dtype=torch.float64)
         if self.trainer is not None and self.trainer.world_size > 1:
@@ -209,6 +249,7 @@ class SelfPlayData(pl.LightningDataModule):
         self.game_steps += int(steps.item())
         self.iteration += 1
         self.episodes = r.episodes
+        self.ladder.note_training(self._gather_all(training_results(r.episodes, self.iteration, self.game_steps)))
         if self.iteration % _TRIM_EVERY == 0:
             _give_back_memory()
         self._metrics = self._measure(r, scale, clipped)
@@ -292,6 +333,7 @@ class SelfPlayData(pl.LightningDataModule):
             "iteration": self.iteration,
             "scaler": dict(self.scaler.state_dict()),
             "scores": {k: list(v) for k, v in self._scores.items()},
+            "ladder": self.ladder.state_dict(),
             "ranks": ranks,
         }
 
@@ -301,4 +343,5 @@ class SelfPlayData(pl.LightningDataModule):
         self.iteration = int(state["iteration"])
         self.scaler.load_state_dict(state["scaler"])
         self._scores = defaultdict(list, {k: list(v) for k, v in state["scores"].items()})
+        self.ladder.load_state_dict(state["ladder"])
         self._restored = state

@@ -53,6 +53,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         scaler: reward scale.
         seed: of the permutations.
         iteration: the number of the iteration about to be played.
+        begin: called before each rollout.
         collected: told of each rollout before its first minibatch.
         gather_returns: moments of every rank's episode returns, in rank order.
         sum_ranks: sums a small tensor over ranks.
@@ -60,7 +61,8 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
 
     def __init__(
         self, collector: Collector, learner: Learner, rollout: RolloutSettings, estimator: AdvantageEstimator,
-        scaler: ReturnScaler, seed: int, iteration: Callable[[], int], collected: Callable[[Rollout, float, int], None],
+        scaler: ReturnScaler, seed: int, iteration: Callable[[], int], begin: Callable[[], None],
+        collected: Callable[[Rollout, float, int], None],
         gather_returns: Callable[[Moments], list[Moments]], sum_ranks: Callable[[torch.Tensor], torch.Tensor] | None,
     ) -> None:
         self.collector = collector
@@ -70,6 +72,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         self.scaler = scaler
         self.seed = seed
         self.iteration = iteration
+        self.begin = begin
         self.collected = collected
         self.gather_returns = gather_returns
         self.sum_ranks = sum_ranks
@@ -82,6 +85,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         ppo = self.learner.ppo
         network = self.learner.network
         training = network.training
+        self.begin()
         network.eval()
         gamma = self.learner.gamma
         r = self.collector.collect(network, gamma=gamma)

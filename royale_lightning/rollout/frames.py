@@ -25,9 +25,9 @@ class FrameIndex:
         self.old = layout.frames - 1
         self.frame_bytes = layout.single.row_bytes
         self.first = first
-        # Twice: at a rollout's start, and for the one episode of a slot that begins staggered.
+        # Twice: at a rollout's start, and for the one episode of a slot that begins staggered. Restarts may take more.
         self.carried = 2 * slots * self.old
-        self.zero = first + self.carried
+        self.zero = first
         self._chain: list[list[int] | None] = [None] * slots
         self._used = 0
 
@@ -45,6 +45,15 @@ class FrameIndex:
         """Forget the slots (bool ``[slots]``) whose battle ended."""
         for slot in np.flatnonzero(ended):
             self._chain[slot] = None
+
+    def roomy(self, heap: Tensor, slots: np.ndarray) -> Tensor:
+        """``heap``, or a longer copy of it where :meth:`add` might find no place for these slots' older frames."""
+        new = self.old * sum(self._chain[s] is None for s in slots)
+        if self._used + new <= self.carried:
+            return heap
+        more = max(new, self.carried)
+        self.carried += more
+        return torch.cat([heap, heap.new_zeros((more, heap.shape[1]))])
 
     def add(self, heap: Tensor, rows: np.ndarray, slots: np.ndarray, choice: np.ndarray, at: int) -> np.ndarray:
         """Places int64 ``[m, frames]`` of the frames of rows that were just written to ``heap[at : at + m]``.
@@ -71,8 +80,7 @@ class FrameIndex:
             if not frame.any():
                 chain.append(self.zero)
                 continue
-            assert self._used < self.carried, "more episodes began with history than a rollout can carry"
-            heap[self.first + self._used] = torch.from_numpy(frame.copy()).to(heap.device)
-            chain.append(self.first + self._used)
             self._used += 1
+            heap[self.zero + self._used] = torch.from_numpy(frame.copy()).to(heap.device)
+            chain.append(self.zero + self._used)
         return chain

@@ -174,7 +174,7 @@ class BareLoop:
         scaler = ReturnScaler(self.ppo.reward_clip)
         self._dataset = SelfPlayDataset(
             self, self, data.rollout, estimator, scaler, data.seed,  # type: ignore[arg-type]
-            lambda: self.iteration, self._collected, _alone, None,
+            lambda: self.iteration, lambda: None, self._collected, _alone, None,
         )
 
     @property
@@ -274,7 +274,7 @@ def replace_collector(data: SelfPlayData, replay: Replay) -> SelfPlayData:
         learner: Any = data.trainer.lightning_module
         return SelfPlayDataset(
             replay, learner, data.rollout, estimator, data.scaler, data.seed,  # type: ignore[arg-type]
-            lambda: data.iteration, data._collected, _alone, None,
+            lambda: data.iteration, lambda: None, data._collected, _alone, None,
         )
 
     data._build = build  # type: ignore[method-assign]

@@ -1,0 +1,81 @@
+"""The live learner's rating, every few iterations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+
+from ..errors import UserError
+from ..ladder.ladder import Ladder
+from ..ladder.rating import RATERS, Rater
+from ..ladder.results import live_player
+from ..ladder.schedule import affordable, rating_games
+from ..parts import Part, PartLike
+from .base import RunCallback, is_dry
+from .row import add_seconds, game_steps, iteration_row, iterations_done
+
+PURPOSE = "rating"
+
+
+class RatingUpdate(RunCallback):
+    """Rate the learner under its own name, ``live:<iteration>``, and everyone it has met.
+
+    Rated when the share of the run's game steps that is set apart for it pays for the battles. On two cores a run of
+    ``configs/first_bot.yaml`` rates itself about every two minutes.
+
+    Adds ``ladder/rating`` and ``ladder/rating_se`` to the rows of the iterations it rates, in Elo points above the
+    opponent that never acts, and ``ladder/champion_rating`` where the champion has one.
+
+    Args:
+        battles: of one rating; half against scripted opponents, half against snapshots, all of them on fresh seeds and
+            from both seats. 24 give a standard error of some 70 points, and the next ones share their errors through
+            the opponents they have in common.
+        share: of the training's game steps. With the 0.06 of ``SnapshotPromotion`` the ladder stays within a tenth.
+        rater: ``davidson`` or a ``Rater`` of your own.
+    """
+
+    def __init__(self, battles: int = 24, share: float = 0.04, rater: PartLike = "davidson") -> None:
+        if battles < 2 or battles % 2:
+            raise UserError(f"RatingUpdate.battles is {battles}; give an even number of at least 2")
+        if not 0 < share <= 1:
+            raise UserError(f"RatingUpdate.share is {share}; give a share of the game steps above 0 and up to 1")
+        self.battles = battles
+        self.share = share
+        self.rater = Part.of(rater, "RatingUpdate.rater", RATERS)
+        self._rater: Rater | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        made = self.rater.build("RatingUpdate.rater")
+        if not isinstance(made, Rater):
+            raise UserError(
+                f"RatingUpdate.rater: {self.rater.class_path} is no Rater; derive it from "
+                "royale_lightning.ladder.rating.Rater"
+            )
+        self._rater = made
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        ladder: Ladder = trainer.datamodule.ladder  # type: ignore[attr-defined]
+        steps, iteration = game_steps(trainer), iterations_done(trainer)
+        if is_dry(trainer) or affordable(self.share, steps, ladder.spent[PURPOSE], ladder.battle_steps) < self.battles:
+            return
+        live = live_player(iteration)
+        before = ladder.seconds
+        ladder.act(lambda: self._rate(ladder, pl_module, live, iteration, steps))
+        row = iteration_row(trainer)
+        row["ladder/rating"], row["ladder/rating_se"] = ladder.ratings[live]["rating"], ladder.ratings[live]["se"]
+        champion = ladder.ratings.get(ladder.pool.champion or "")
+        if champion is not None:
+            row["ladder/champion_rating"] = champion["rating"]
+        add_seconds(row, "time/ladder", ladder.seconds - before)
+
+    def _rate(self, ladder: Ladder, module: Any, live: str, iteration: int, steps: int) -> None:
+        """In the leading process."""
+        assert self._rater is not None
+        played = {p: int(r["games"]) for p, r in ladder.ratings.items()}
+        turn = sum(p.startswith("live:") for p in ladder.ratings)
+        seeds = ladder.seeds(self.battles // 2)
+        games = rating_games(live, ladder.pool.ids, played, turn, seeds)
+        ladder.play(games, PURPOSE, iteration, steps, live={live: module.bot()})
+        ladder.set_ratings(self._rater.rate(ladder.rated()))

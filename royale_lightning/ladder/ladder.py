@@ -1,0 +1,313 @@
+"""A run's ladder: its snapshots, its pool, its results, and the battles that compare them. One object, one state.
+
+Everything that is decided from it is a function of the state and of battles that are functions of their seeds, so a
+resumed run decides what the unbroken one decided. With several ranks the first one acts and the others take over its
+state (:meth:`Ladder.act`): all of them read the same ladder.
+
+Files: ``RUN/results.jsonl``, ``RUN/snapshots/<id>/``, ``RUN/ladder/ladder.json`` (the state as a reader needs it) and
+``RUN/ladder/verdict-<n>.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..battle.opponents import is_scripted
+from ..battle.spec import BattleSpec
+from ..errors import UserError
+from .bot_files import write_atomic
+from .evaluate import PlannedGame, Policy, Referee
+from .matchmaker import OpponentTable
+from .pool import Member, Pool
+from .rating import Ratings
+from .results import LogMark, Result, ResultsLog
+from .snapshots import FOLDER, SnapshotStore
+
+RESULTS = "results.jsonl"
+#: Evaluated battles start here and count up. Far from the seeds of ``test`` (20,000,000 on), so that the scored table
+#: and the ladder never share a battle.
+FIRST_SEED = 40_000_000
+#: Ladder battles in flight at once: as many as a rating or a batch of a gate has.
+BATTLES = 32
+#: Ticks of a battle before one was played: three minutes.
+_FULL_TICKS = 3600
+_TICK_MS = 50
+
+T = TypeVar("T")
+
+
+def _alone(make: Callable[[], Any]) -> Any:
+    return make()
+
+
+class Ladder:
+    """Made with the data module, opened when a run begins.
+
+    Args:
+        spec: the battles that are trained on; strength is measured on whole ones (``bot.full_battles``).
+
+    Attributes:
+        pool: the snapshots that may be met.
+        ratings: last fit, player -> ``{"rating", "se", "games"}``; empty before one.
+        verdicts: how many were written.
+        newest: game steps of the learner when the newest snapshot of it was taken.
+        spent: game steps of evaluated battles by purpose, without what follows a colon.
+        seconds: wall time of evaluations and fits in this process. Logged, and read by no decision.
+    """
+
+    def __init__(self, spec: BattleSpec) -> None:
+        self.spec = spec
+        self.pool = Pool()
+        self.ratings: dict[str, dict[str, float]] = {}
+        self.verdicts = 0
+        self.newest: int | None = None
+        self.spent: Counter[str] = Counter()
+        self.seconds = 0.0
+        self.leads = True
+        self.folder = Path()
+        self.store = SnapshotStore(self.folder / FOLDER)
+        self._next_seed = FIRST_SEED
+        self._battles = 0
+        self._verified: set[str] = set()
+        self._log: ResultsLog | None = None
+        self._mark: LogMark | None = None
+        self._referee: Referee | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._share: Callable[[Callable[[], Any]], Any] = _alone
+
+    # ---- a run -----------------------------------------------------------------------------------------------
+    def open(
+        self, folder: Path | None, *, leads: bool = True, share: Callable[[Callable[[], Any]], Any] = _alone,
+        source: Path | None = None, given: Sequence[str] = (),
+    ) -> None:
+        """Begin or continue, after :meth:`load_state_dict` if there is a state.
+
+        Args:
+            folder: the run folder; None for a trial that shall leave nothing behind.
+            leads: whether this process plays and writes; one does.
+            share: runs a function in the leading process and returns its result in all of them.
+            source: the run folder that a fork comes from; its log up to the checkpoint and its snapshots are taken
+                over.
+            given: bots that are in the pool from the start.
+        """
+        if folder is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="royale-ladder-")
+            folder = Path(self._scratch.name)
+        self.folder, self.leads, self._share = folder, leads, share
+        self.store = SnapshotStore(folder / FOLDER)
+        if leads:
+            if source is not None and source.resolve() != folder.resolve():
+                self._take_over(source)
+            self._log = ResultsLog(folder / RESULTS, self._mark)
+            if self._log.set_aside is not None:
+                print(f"results of iterations after the checkpoint moved to {self._log.set_aside}")
+            self._set_verdicts_aside()
+        self.act(lambda: self._admit_given(given))
+
+    def close(self) -> None:
+        """Give back what :meth:`open` and :meth:`play` took; the state stays. Idempotent."""
+        if self._log is not None:
+            self._mark = self._log.mark()
+            self._log.close()
+        if self._referee is not None:
+            self._referee.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+        self._log = self._referee = self._scratch = None
+        self._verified = set()
+
+    def act(self, what: Callable[[], T]) -> T:
+        """Do something to the ladder in the leading process; all processes return its result and hold its state.
+
+        Raises:
+            UserError: what went wrong in the leading process, in all of them.
+        """
+
+        def lead() -> tuple[Any, dict[str, Any], str]:
+            try:
+                out = what()
+            except UserError as problem:
+                return None, {}, str(problem)
+            self._publish()
+            return out, self._state(), ""
+
+        out, state, problem = self._share(lead)
+        if problem:
+            raise UserError(problem)
+        if not self.leads:
+            self._load(state)
+        return out
+
+    def _take_over(self, source: Path) -> None:
+        log = source / RESULTS
+        if self._mark is not None and log.is_file() and not (self.folder / RESULTS).exists():
+            with log.open("rb") as file:
+                write_atomic(self.folder / RESULTS, file.read(self._mark.offset))
+        theirs = SnapshotStore(source / FOLDER)
+        for snapshot in self.pool.ids:
+            if snapshot in theirs and snapshot not in self.store:
+                try:
+                    self.store.add(*theirs.read(snapshot))
+                except UserError as problem:  # the pool will find that it is missing here
+                    print(problem)
+
+    def _admit_given(self, given: Sequence[str]) -> None:
+        for path in given:
+            snapshot = self.store.add_bot(path, self.spec)
+            self.pool.admit(Member(snapshot, "given", 0, self.store.read(snapshot)[0].game_steps))
+
+    # ---- training --------------------------------------------------------------------------------------------
+    def table(self) -> OpponentTable:
+        """Whom the learner may meet in the coming iteration."""
+        unchecked = [s for s in self.pool.ids if s not in self._verified]
+        if unchecked:
+            self.act(lambda: self._drop_damaged(unchecked))
+        self._verified = set(self.pool.ids)
+        n = len(self.pool)
+        return OpponentTable(self.pool.ids, (1.0 / n,) * n) if n else OpponentTable()
+
+    def _drop_damaged(self, snapshots: Sequence[str]) -> None:
+        for snapshot in snapshots:
+            try:
+                self.store.load(snapshot)
+            except UserError as problem:
+                print(f"{problem}; the pool goes on without it")
+                self.pool.drop([snapshot])
+
+    def note_training(self, results: Sequence[Result]) -> None:
+        """Count and log an iteration's training battles; with several ranks all of them know all results."""
+        if self._log is not None:
+            self._log.append(results)
+
+    # ---- measuring -------------------------------------------------------------------------------------------
+    def seeds(self, n: int) -> range:
+        """Seeds that no evaluated battle of this run has had; only inside :meth:`act`."""
+        first = self._next_seed
+        self._next_seed += n
+        return range(first, first + n)
+
+    @property
+    def battle_steps(self) -> float:
+        """Game steps of an evaluated battle: the mean of those played, or three minutes before the first."""
+        if self._battles:
+            return self.spent.total() / self._battles
+        return _FULL_TICKS * _TICK_MS / self.spec.decision_ms
+
+    def rated(self) -> list[Result]:
+        """All results that count for ratings; in the leading process."""
+        assert self._log is not None, "only the leading process reads the log"
+        return self._log.rated()
+
+    def play(
+        self, games: Sequence[PlannedGame], purpose: str, iteration: int, game_steps: int,
+        live: Mapping[str, Policy] | None = None,
+    ) -> list[Result]:
+        """Play games and log them as kind ``eval``; a game that is in the log is not played again.
+
+        Only inside :meth:`act`.
+
+        Args:
+            games: between scripted opponents, snapshots and players of ``live``.
+            purpose: such as ``rating`` or ``gate:7``.
+            iteration, game_steps: now.
+            live: policies that are no snapshots, by player id.
+
+        Returns:
+            A result per game, in their order.
+        """
+        assert self._log is not None, "only the leading process plays"
+        started = time.monotonic()
+        todo = [g for g in dict.fromkeys(games) if self._log.find(g.blue, g.red, g.seed) is None]
+        if todo:
+            players = dict(live or {})
+            for name in {n for g in todo for n in (g.blue, g.red)}:
+                if not is_scripted(name) and name not in players:
+                    players[name] = self.store.load(name)
+            records = self._referee_for(len(todo)).play(players, todo)
+            self._log.append([
+                Result(
+                    kind="eval", blue=g.blue, red=g.red, seed=g.seed, winner=r.winner, ticks=r.ticks, crowns=r.crowns,
+                    iteration=iteration, game_step=game_steps, purpose=purpose,
+                )
+                for g, r in zip(todo, records, strict=True)
+            ])
+            self._battles += len(records)
+            self.spent[purpose.split(":")[0]] += sum(r.game_steps for r in records)
+        self.seconds += time.monotonic() - started
+        found = [self._log.find(g.blue, g.red, g.seed) for g in games]
+        return [r for r in found if r is not None]
+
+    def _referee_for(self, games: int) -> Referee:
+        """One with as many battles as there are games, up to :data:`BATTLES`; kept, as building one takes seconds."""
+        battles = min(BATTLES, games)
+        if self._referee is None or self._referee.battles < battles:
+            if self._referee is not None:
+                self._referee.close()
+            self._referee = Referee(self.spec, battles)
+        return self._referee
+
+    def set_ratings(self, ratings: Ratings) -> None:
+        """Keep a fit, for whoever must know a rating before the next; only inside :meth:`act`."""
+        self.ratings = {r.player: {"rating": r.elo, "se": r.se, "games": r.games} for r in ratings.table}
+
+    # ---- verdicts --------------------------------------------------------------------------------------------
+    def write_verdict(self, verdict: Mapping[str, Any]) -> Path:
+        """Number and write one verdict; only inside :meth:`act`."""
+        self.verdicts += 1
+        path = self._verdict_path(self.verdicts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps({"number": self.verdicts, **verdict}, indent=1, allow_nan=False).encode() + b"\n")
+        return path
+
+    def _verdict_path(self, number: int) -> Path:
+        return self.folder / "ladder" / f"verdict-{number:06d}.json"
+
+    def _set_verdicts_aside(self) -> None:
+        """Verdicts after the checkpoint will be reached again, from the same games."""
+        number = self.verdicts
+        while (path := self._verdict_path(number := number + 1)).exists():
+            n = 1
+            while (aside := path.with_name(f"{path.name}.discarded-{n}")).exists():
+                n += 1
+            os.replace(path, aside)
+
+    # ---- state -----------------------------------------------------------------------------------------------
+    def _publish(self) -> None:
+        """For tools: the state without what only a resume needs."""
+        path = self.folder / "ladder" / "ladder.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pool = self.pool.state_dict()
+        text = json.dumps({"schema": 1, **pool, "ratings": self.ratings}, indent=1, allow_nan=False)
+        write_atomic(path, text.encode() + b"\n")
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "pool": self.pool.state_dict(), "ratings": self.ratings, "verdicts": self.verdicts,
+            "spent": dict(self.spent), "battles": self._battles, "next_seed": self._next_seed,
+            "newest": self.newest,
+        }
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        self.pool.load_state_dict(state["pool"])
+        self.ratings = {k: dict(v) for k, v in state["ratings"].items()}
+        self.verdicts, self.newest = int(state["verdicts"]), state["newest"]
+        self.spent = Counter(state["spent"])
+        self._battles, self._next_seed = int(state["battles"]), int(state["next_seed"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers; every result it counts on is on disk."""
+        if self._log is not None:
+            self._mark = self._log.mark()
+        return {**self._state(), "mark": list(self._mark) if self._mark is not None else None}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Before :meth:`open`."""
+        self._load(state)
+        self._mark = LogMark(*state["mark"]) if state["mark"] is not None else None

@@ -1,0 +1,84 @@
+"""``royale-lightning ladder``: the snapshots of a finished or running run, their ratings, and the learner's results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from .output import write_json
+from .rate import results_log
+
+_EPILOG = """\
+Ratings are refitted from results.jsonl (see `royale-lightning rate`). A champion is what candidates must beat; former
+ones are marked too. "role" says how a snapshot came into the pool: first, gated (it beat the champion), cycle (it did,
+but lost its hold on others), cadence or starved (admitted without a verdict), given (named in the configuration).
+
+--json writes {"schema": 1, "tool": "ladder", "inputs": {"run"}, "result": {"champion", "members": [{"snapshot", "role",
+"iteration", "game_steps", "champion", "rating", "se", "games"}], "others": [{"id", "rating", "se", "games"}]}}; a
+rating that was not measured is null.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the tool and return its exit code."""
+    parser = argparse.ArgumentParser(
+        "royale-lightning ladder", description=__doc__, epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )
+    parser.add_argument("run", type=Path, help="a run folder")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
+    args = parser.parse_args(list(argv))
+
+    from rich.console import Console
+    from rich.table import Table
+
+    result = read_ladder(args.run)
+    table = Table(title=f"{args.run}: {len(result['members'])} snapshots in the pool")
+    table.add_column("player", no_wrap=True)
+    table.add_column("role", no_wrap=True)
+    for name in ("steps", "rating", "±", "games"):
+        table.add_column(name, justify="right", no_wrap=True)
+    lines = [*result["members"], *result["others"]]
+    lines.sort(key=lambda r: (r["rating"] is None, -(r["rating"] or 0.0)))
+    for r in lines:
+        current = r.get("snapshot") is not None and r.get("snapshot") == result["champion"]
+        role = r.get("role", "")
+        if r.get("champion"):
+            role += ", champion" if current else ", former champion"
+        numbers = ["–" if r["rating"] is None else f"{r[k]:.0f}" for k in ("rating", "se")]
+        steps = f"{r['game_steps']:,}" if "game_steps" in r else ""
+        name = r.get("snapshot") or r["id"]
+        table.add_row(name, role, steps, *numbers, str(r["games"]), style="bold" if current else "")
+    Console().print(table)
+    write_json(args.json, "ladder", {"run": str(args.run)}, result)
+    return 0
+
+
+def read_ladder(run: Path) -> dict[str, Any]:
+    """Members and everybody else who has a rating, as ``--json`` gives them.
+
+    Raises:
+        UserError: the run has no ladder.
+    """
+    from ..ladder.rating import DavidsonRater
+    from ..ladder.results import LIVE, read_results
+
+    file = run / "ladder" / "ladder.json"
+    try:
+        state = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise UserError(f"{str(run)!r} has no ladder to show: {str(file)!r} cannot be read ({problem})") from problem
+    ratings = DavidsonRater().rate(read_results(results_log(run), "eval"))
+    known = {r.player: {"rating": r.elo, "se": r.se, "games": r.games} for r in ratings.table}
+    unknown = {"rating": None, "se": None, "games": 0}
+    members = [{**m, **known.get(m["snapshot"], unknown)} for m in state["members"]]
+    inside = {m["snapshot"] for m in members}
+    live = [p for p in known if p.startswith(LIVE)]
+    # Of the learner only its last self: every rating of it is a player of its own.
+    hidden = sorted(live, key=lambda p: int(p.split(":")[1]))[:-1]
+    others = [{"id": p, **known[p]} for p in known if p not in inside and p not in hidden]
+    return {"champion": state["champion"], "members": members, "others": others}
