@@ -91,8 +91,8 @@ def against_pool(context: GateContext, members: int, pairs: int) -> Stage:
     tables = [PairTable.of(scores) for scores in answers]
     battles = 2 * pairs * len(tables)
     if (lost := too_many_dropped(tables)) is not None:
-        numbers = {"opponents": {p: t.as_dict() for p, t in zip(sample, tables, strict=True)}}
-        return Condition("pool", False, lost, battles, numbers, judged=False)
+        seen_so_far = {"opponents": {p: t.as_dict() for p, t in zip(sample, tables, strict=True)}}
+        return Condition("pool", False, lost, battles, seen_so_far, judged=False)
     n = np.array([t.pairs for t in tables])
     score = np.array([t.scores.mean() for t in tables])
     seen = np.array([t.scores.var() for t in tables]) / n
