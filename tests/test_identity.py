@@ -86,7 +86,7 @@ def identity(**more: Any) -> Identity:
     ppo = {"learning_rate": {"linear": [1.0, 0.1]}, "gamma": 0.9, "kl_limit": 0.03, "entropy_play": 0.1}
     rollout = {"battles": 4, "workers": 2, "threads": None, "source": "auto"}
     deciding: dict[str, Any] = {"model": {"ppo": ppo}, "data": {"rollout": rollout, "group": Group()}}
-    deciding["model"]["auxiliary"] = [{"class_path": "not.there", "init_args": {"weight": 1.0, "size": 3}}]
+    deciding["model"]["auxiliary"] = {"own": {"class_path": "not.there", "init_args": {"weight": 1.0, "size": 3}}}
     for key, value in more.items():
         where = deciding
         *path, last = key.split("__")
@@ -108,10 +108,10 @@ def test_where_battles_step_is_no_part() -> None:
         ("model__ppo__gamma", 0.8, FIXED),
         ("data__rollout__battles", 5, FIXED),
         ("data__group", Group(2), FIXED),
-        ("model__auxiliary__0__init_args__size", 4, FIXED),
+        ("model__auxiliary__own__init_args__size", 4, FIXED),
         ("model__ppo__learning_rate", 0.5, TUNED),
         ("model__ppo__kl_limit", None, TUNED),
-        ("model__auxiliary__0__init_args__weight", 0.5, TUNED),
+        ("model__auxiliary__own__init_args__weight", 0.5, TUNED),
     ],
 )
 def test_a_change_is_of_its_kind(key: str, value: Any, kind: str) -> None:

@@ -107,7 +107,7 @@ class Bot:
         spec = record.spec(where)
         inputs = Inputs(spec.row_layout, spec.action_layout, record.n_cards, record.n_unit_types)
         network = build_network(record.network, inputs, seed=0)
-        _fill(network, weights, where)
+        fill(network, weights, where)
         return cls(record, network.to(device).eval(), spec, sharp=sharp, name=name)
 
     def save(self, folder: str | Path) -> None:
@@ -207,7 +207,7 @@ def check_same_rows(bot: Bot, other: Bot) -> None:
         )
 
 
-def _fill(network: ActorCritic, weights: Weights, where: str) -> None:
+def fill(network: ActorCritic, weights: Weights, where: str) -> None:
     """Load the actor's weights, every one of them and no other."""
     own = actor_state_dict(network)
     for name, x in own.items():

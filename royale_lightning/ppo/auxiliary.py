@@ -1,15 +1,27 @@
-"""Further terms of the loss, from a user's own package: imitation, consistency, exploration."""
+"""Further terms of the loss, ours and a user's own: imitation, staying near a reference, consistency, exploration."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from ..errors import UserError
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic, Inputs, Observation
+from ..parts import Part
 from ..rollout.minibatch import Minibatch
+from .schedule import Scheduled, schedule_of
+
+#: Short names of the shipped terms.
+TERMS = {
+    "self_imitation": "royale_lightning.ppo.imitation.SelfImitation",
+    "kl_to_reference": "royale_lightning.ppo.reference.KLToReference",
+}
 
 
 @dataclass(frozen=True)
@@ -32,18 +44,59 @@ class Step:
 
 
 class AuxiliaryLoss(nn.Module, ABC):
-    """One term, added to PPO's loss in every training step. Name it in ``model.auxiliary``.
+    """One term, added to PPO's loss in every training step, times its weight. ``model.auxiliary`` gives it a name.
 
-    Write ``__init__(self, inputs: Inputs, **your_settings)`` and :meth:`forward`. Parameters of its own are trained
-    with the actor's and saved in checkpoints, not in bots. ``name`` stands in front of its metrics.
+    Write ``__init__(self, inputs: Inputs, weight: Scheduled = ..., **your_settings)`` and :meth:`forward`. Parameters
+    of its own are trained with the actor's and saved in checkpoints, not in bots.
+
+    Args:
+        inputs: what the network sees.
+        weight: of the term in the loss; may be scheduled. It may be changed while a run goes on.
     """
 
-    name: str = "auxiliary"
-
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs, weight: Scheduled = 1.0) -> None:
         super().__init__()
         self.inputs = inputs
+        self.schedule = schedule_of(weight, "weight")
+
+    def begin(self, data: Any) -> None:
+        """Called with the run's data module before each iteration; for a term that draws on more than its minibatch."""
+        del data
 
     @abstractmethod
     def forward(self, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
-        """The weighted term, a scalar, and figures to log (detached scalars on the device, means over the rows)."""
+        """The term before its weight, a scalar, and figures to log (detached scalars on the device, means over the
+        rows)."""
+
+
+def build_terms(parts: Mapping[str, Part], inputs: Inputs) -> nn.ModuleDict:
+    """The terms of ``model.auxiliary`` by name.
+
+    Raises:
+        UserError: a name that metrics cannot have, or a class that is no term.
+    """
+    terms = nn.ModuleDict()
+    for name, part in parts.items():
+        where = f"model.auxiliary.{name}"
+        if not name.isidentifier() or hasattr(terms, name):
+            raise UserError(f"{where}: a term is named by letters, digits and _, and not like a method of a dict")
+        term = part.build(where, inputs)
+        if not isinstance(term, AuxiliaryLoss):
+            raise UserError(f"{where}: {part.class_path} is no AuxiliaryLoss")
+        terms[name] = term
+    return terms
+
+
+def gradient_shares(losses: Sequence[Tensor], parameters: Iterable[nn.Parameter]) -> Tensor:
+    """float32 ``[n]``: norm of each loss's gradient over the sum of all their norms.
+
+    It says how much of a step each term asks for, which its size does not. The graph is kept for the step itself.
+    """
+    wanted = [p for p in parameters if p.requires_grad]
+    norms = []
+    for loss in losses:
+        found = torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True) if loss.requires_grad else ()
+        squares = [g.detach().float().square().sum() for g in found if g is not None]
+        norms.append(torch.stack(squares).sum().sqrt() if squares else loss.new_zeros(()))
+    total = torch.stack(norms)
+    return total / total.sum().clamp(min=torch.finfo(total.dtype).tiny)

@@ -19,9 +19,11 @@ from ..nn.protocol import ActorCritic, Inputs
 from ..parts import Part, PartLike
 from ..rollout.advantage import ESTIMATORS
 from ..rollout.minibatch import Minibatch, unpack
-from .auxiliary import AuxiliaryLoss, Step
+from .auxiliary import TERMS, AuxiliaryLoss, Step, build_terms, gradient_shares
 from .loss import Stages, explained_variance, ppo_loss
+from .schedule import progress
 from .settings import PPOSettings
+from .warm_start import load_actor
 
 if TYPE_CHECKING:
     from ..ladder.bot import Bot
@@ -37,7 +39,10 @@ class SelfPlayModule(pl.LightningModule):
     Args:
         network: ``entity`` (the default), ``conv``, or an ``ActorCritic`` of your own.
         ppo: the update's settings.
-        auxiliary: further loss terms, each an ``AuxiliaryLoss``.
+        auxiliary: further loss terms by name: ``self_imitation``, ``kl_to_reference``, or an ``AuxiliaryLoss`` of your
+            own.
+        init_from: a bot folder, snapshot, checkpoint or run folder whose actor a new run begins with; the critic and a
+            continued run keep their own weights.
     """
 
     network: ActorCritic
@@ -46,19 +51,23 @@ class SelfPlayModule(pl.LightningModule):
         self,
         network: PartLike = "entity",
         ppo: PPOSettings = PPOSettings(),  # noqa: B008 - frozen
-        auxiliary: list[PartLike] | None = None,
+        auxiliary: dict[str, PartLike] | None = None,
+        init_from: str | None = None,
     ) -> None:
         super().__init__()
-        self.auxiliary_parts = [Part.of(a, "model.auxiliary", {}) for a in auxiliary or ()]
+        self.auxiliary_parts = {n: Part.of(a, f"model.auxiliary.{n}", TERMS) for n, a in (auxiliary or {}).items()}
+        self.init_from = init_from
         self.network_part = Part.of(network, "model.network", NETWORKS)
         self.ppo = ppo
         # Plain dicts, so that a checkpoint loads without running code.
         self.save_hyperparameters({
             "network": self.network_part.as_dict(), "ppo": asdict(ppo),
-            "auxiliary": [a.as_dict() for a in self.auxiliary_parts],
+            "auxiliary": {n: a.as_dict() for n, a in self.auxiliary_parts.items()}, "init_from": init_from,
         })
         self.numbers = ppo.at(0)
         self._built = False
+        self._weights: dict[str, float] = {}
+        self._shares: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
         self._epoch_sums: dict[str, Tensor] = {}
         self._ratio_error: Tensor | None = None
@@ -71,16 +80,15 @@ class SelfPlayModule(pl.LightningModule):
         if not self._built:
             data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
             self.build(data.inputs, data.seed)
+            if self.init_from is not None and not self.trainer.ckpt_path:
+                load_actor(self.network, self.init_from, data.inputs)
 
     def build(self, inputs: Inputs, seed: int) -> None:
         """Make the network for these battles; its weights are a function of the seed alone."""
         self.inputs = inputs
         self.actions: ActionLayout = inputs.actions
         self.network = build_network(self.network_part.as_dict(), inputs, seed)
-        self.auxiliary = torch.nn.ModuleList(a.build("model.auxiliary", inputs) for a in self.auxiliary_parts)
-        for part, term in zip(self.auxiliary_parts, self.auxiliary, strict=True):
-            if not isinstance(term, AuxiliaryLoss):
-                raise UserError(f"model.auxiliary: {part.class_path} is no AuxiliaryLoss")
+        self.auxiliary = build_terms(self.auxiliary_parts, inputs)
         self._built = True
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -100,7 +108,7 @@ class SelfPlayModule(pl.LightningModule):
         estimator = Part.of(self.ppo.advantage, "ppo.advantage", ESTIMATORS)
         return {
             "network": self.network_part, "ppo": {**asdict(self.ppo), "advantage": estimator},
-            "auxiliary": self.auxiliary_parts,
+            "auxiliary": self.auxiliary_parts, "init_from": self.init_from,
         }
 
     @property
@@ -114,6 +122,11 @@ class SelfPlayModule(pl.LightningModule):
         for group in self.optimizers().param_groups:  # type: ignore[union-attr]
             critic = group.get("name") == "critic"
             group["lr"] = self.numbers.critic_learning_rate if critic else self.numbers.learning_rate
+        now = progress(data.game_steps, self.ppo.horizon_game_steps)
+        for name, term in self._terms():
+            self._weights[name] = term.schedule(now)
+            term.begin(data)
+        self._shares = {}
         self._sums, self._epoch_sums = {}, {}
         self._ratio_error = self._explained = None
         self._epochs_done = 0
@@ -134,12 +147,19 @@ class SelfPlayModule(pl.LightningModule):
             value_clip=self.ppo.value_clip,
             entropy_coef=Stages(n.entropy_play, n.entropy_choice, n.entropy_tile),
         )
-        for term in self.auxiliary:
+        terms = {}
+        for name, term in self._terms():
             extra, more = term(Step(batch, obs, dist, value, self.network))
-            loss = loss + extra
-            figures.update({f"{term.name}/{k}": v.detach() for k, v in more.items()})
+            terms[name] = self._weights[name] * extra
+            figures.update({f"auxiliary/{name}/{k}": v.detach() for k, v in {"loss": extra, **more}.items()})
+        if terms and batch.epoch == batch.index == 0:
+            shares = gradient_shares([loss, *terms.values()], parameter_groups(self.network)[0].values())
+            self._shares = dict(zip(terms, shares[1:], strict=True))
         self._note(batch, figures)
-        return loss
+        return loss + sum(terms.values()) if terms else loss
+
+    def _terms(self) -> list[tuple[str, AuxiliaryLoss]]:
+        return [(name, term) for name, term in self.auxiliary.items() if isinstance(term, AuxiliaryLoss)]
 
     @torch.no_grad()
     def _note(self, batch: Minibatch, figures: dict[str, Tensor]) -> None:
@@ -197,6 +217,10 @@ class SelfPlayModule(pl.LightningModule):
                 out[name if "/" in name else f"ppo/{name}"] = x / weight
         if self._explained is not None and bool(torch.isfinite(self._explained)):
             out["ppo/explained_variance"] = float(self._explained)
+        for name, share in self._shares.items():
+            out[f"auxiliary/{name}/weight"] = self._weights[name]
+            # This rank's, at the iteration's first minibatch.
+            out[f"auxiliary/{name}/gradient_share"] = float(share)
         out["ppo/learning_rate"] = self.numbers.learning_rate
         out["time/update"] = self._seconds
         return out

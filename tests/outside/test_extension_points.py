@@ -62,7 +62,7 @@ def test_the_learners_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "trainer": {"callbacks": [{"class_path": "my_lab.learning.CountPlays"}]},
         "model": {
             "network": {"class_path": "my_lab.learning.Flat", "init_args": {"hidden": 4}},
-            "auxiliary": [{"class_path": "my_lab.learning.Patience", "init_args": {"weight": 0.5}}],
+            "auxiliary": {"patience": {"class_path": "my_lab.learning.Patience", "init_args": {"weight": 0.5}}},
             "ppo": {
                 "horizon_game_steps": 400,
                 "learning_rate": {"class_path": "my_lab.learning.Knee", "init_args": {"start": 0.01, "at": 0.25}},
@@ -74,7 +74,9 @@ def test_the_learners_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert rows[0]["ppo/learning_rate"] == pytest.approx(0.01)
     done = rows[0]["game_steps"] / 400
     assert rows[1]["ppo/learning_rate"] == pytest.approx(learning.Knee(0.01, 0.25)(min(1.0, done)))
-    assert 0 < rows[0]["patience/p_play"] < 1
+    assert 0 < rows[0]["auxiliary/patience/p_play"] < 1
+    assert rows[0]["auxiliary/patience/weight"] == 0.5
+    assert 0 < rows[0]["auxiliary/patience/gradient_share"] < 1
     assert rows[1]["my_lab/plays"] >= 0
     bot = json.loads((run / "bot" / "bot.json").read_text())
     assert bot["network"] == {"class_path": "my_lab.learning.Flat", "init_args": {"hidden": 4}}

@@ -124,7 +124,7 @@ def test_a_network_that_hides_its_state_is_caught(tmp_path: Path, monkeypatch: p
         "        return step.value.mean() * 1e-3 * self.calls, {}\n"
     )
     monkeypatch.chdir(tmp_path)
-    more = ["--model.auxiliary", "[forgetful.Forgetful]", "--json", "out.json", "--iterations", "1+1"]
+    more = ["--model.auxiliary", "{forgetful: forgetful.Forgetful}", "--json", "out.json", "--iterations", "1+1"]
     assert main(["verify-resume", "--config", CONFIG, *more]) == 1
     found = json.loads((tmp_path / "out.json").read_text())["result"]
     assert not found["equal"]

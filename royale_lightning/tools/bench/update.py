@@ -92,7 +92,7 @@ def compare(seconds: float, settings: Mapping[str, Any], seed: int) -> dict[str,
     ppo = dataclasses.replace(module.ppo, kl_limit=NEVER)
     module.ppo = ppo
     # Terms of a user's own would be the same work on both sides.
-    module.auxiliary_parts = []
+    module.auxiliary_parts = {}
     trainer_settings = settings.get("trainer") or {}
     clip = float(trainer_settings.get("gradient_clip_val") or GRADIENT_CLIP)
     rollout = collect(module, data)
@@ -162,7 +162,7 @@ class BareLoop:
         self.network = build_network(module.network_part.as_dict(), self.inputs, data.seed)
         self.network.train()
         twin = SelfPlayModule(module.network_part.as_dict(), self.ppo)
-        twin.network, twin.auxiliary = self.network, torch.nn.ModuleList()
+        twin.network, twin.auxiliary = self.network, torch.nn.ModuleDict()
         self.optimizer = twin.configure_optimizers()
         self.parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
         self.clip = clip

@@ -40,15 +40,12 @@ class LambdaOne(GAE):
 class Patience(AuxiliaryLoss):
     """A price on playing at all."""
 
-    name = "patience"
-
     def __init__(self, inputs: Inputs, weight: float = 0.01) -> None:
-        super().__init__(inputs)
-        self.weight = weight
+        super().__init__(inputs, weight)
 
     def forward(self, step):
         p_play = 1.0 - step.policy.p_wait
-        return self.weight * p_play.mean(), {"p_play": p_play.mean()}
+        return p_play.mean(), {"p_play": p_play.mean()}
 
 
 class Knee:

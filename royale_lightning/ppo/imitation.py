@@ -1,0 +1,101 @@
+"""Self-imitation: the run's own best battles, shown to the policy again."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..battle.streams import generator
+from ..errors import UserError
+from ..nn.distribution import MaskedCategorical
+from ..nn.protocol import Inputs
+from ..rollout.minibatch import rows_to_tensor, unpack
+from .auxiliary import AuxiliaryLoss, Step
+from .schedule import Scheduled
+
+
+class Demonstrations(NamedTuple):
+    """Choice decisions of won battles, as their seat saw them.
+
+    Attributes:
+        rows: uint8 ``[n, row_bytes]``.
+        action: int64 ``[n]``.
+    """
+
+    rows: np.ndarray
+    action: np.ndarray
+
+
+class DemonstrationSource(Protocol):
+    """Where demonstrations come from: the data module's ``starts``."""
+
+    def demonstrations(self, rng: np.random.Generator, rows: int) -> Demonstrations | None:
+        """About ``rows`` decisions of slices of archived wins; None while nothing is archived."""
+
+
+def smoothed_cross_entropy(policy: MaskedCategorical, action: Tensor, smoothing: float) -> Tensor:
+    """float32 ``[B]``: cross-entropy of ``action`` with a share ``smoothing`` spread evenly over the legal actions.
+
+    Szegedy et al. 2016, "Rethinking the Inception architecture", section 7. The spread keeps the policy from growing
+    certain of one archived line.
+    """
+    log_p = policy.flat_log_probs()
+    legal = log_p > torch.finfo(log_p.dtype).min
+    taken = log_p.gather(-1, action[:, None])[:, 0]
+    spread = torch.where(legal, log_p, 0.0).sum(-1) / legal.sum(-1)
+    return -((1.0 - smoothing) * taken + smoothing * spread)
+
+
+class SelfImitation(AuxiliaryLoss):
+    """Cross-entropy on the decisions of archived wins (Oh et al. 2018, "Self-imitation learning", in the form of whole
+    battles won instead of returns above the value).
+
+    The rows are rebuilt from the archive's battles through the seat's own fair observation.
+
+    Args:
+        inputs: what the network sees.
+        weight: of the term; may be scheduled. Small, because archived wins are few and the policy sees them often.
+        rows: demonstrated decisions beside each minibatch.
+        smoothing: share of the label spread over the legal actions.
+    """
+
+    def __init__(self, inputs: Inputs, weight: Scheduled = 0.05, rows: int = 128, smoothing: float = 0.05) -> None:
+        super().__init__(inputs, weight)
+        if rows < 1:
+            raise UserError(f"self_imitation: rows is {rows}; give at least 1")
+        if not 0.0 <= smoothing < 1.0:
+            raise UserError(f"self_imitation: smoothing is {smoothing}; give a share from 0 to less than 1")
+        self.rows, self.smoothing = rows, smoothing
+        self._source: DemonstrationSource | None = None
+        self._seed = self._iteration = 0
+
+    def begin(self, data: Any) -> None:
+        self._source = data.starts
+        if self._source is None:
+            raise UserError(
+                "self_imitation shows a run its archived wins, and without data.restarts none are archived; set it, as "
+                "configs/restarts.yaml does, or leave the term out"
+            )
+        self._seed, self._iteration = data.seed, data.iteration
+
+    def forward(self, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
+        assert self._source is not None, "begin comes first"
+        b = step.batch
+        rng = generator(self._seed, "imitation", self._iteration, b.epoch, b.index)
+        shown = self._source.demonstrations(rng, self.rows)
+        device = step.value.device
+        if shown is None:
+            nothing = torch.zeros((), device=device)
+            return nothing, {"rows_shown": nothing}
+        obs = unpack(rows_to_tensor(shown.rows, device), self.inputs.layout)
+        logits, _ = step.network(obs)
+        policy = MaskedCategorical(logits, obs["action_mask"], self.inputs.actions)
+        action = torch.from_numpy(shown.action).to(device)
+        loss = smoothed_cross_entropy(policy, action, self.smoothing).mean()
+        return loss, {
+            "rows_shown": torch.tensor(float(len(action)), device=device),
+            "log_prob": policy.log_prob(action).mean().detach(),
+        }
