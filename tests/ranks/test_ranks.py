@@ -1,0 +1,99 @@
+"""Two ranks over gloo, started as two nodes of one rank each, as torchrun or a cluster would start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def launch(tmp: Path, *more: str, dies: int = -1, ranks: int = 2) -> list[subprocess.CompletedProcess[str]]:
+    """Run ``fit`` on so many nodes of one rank each, all into ``tmp/run``."""
+    overlay = {"trainer": {"callbacks": [{"class_path": "rank_digest.RankDigest", "init_args": {"dies": dies}}]}}
+    (tmp / "digest.yaml").write_text(yaml.safe_dump(overlay))
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    line = [
+        sys.executable, "-m", "royale_lightning", "fit", "--config", str(ROOT / "configs/debug.yaml"), "--config",
+        str(tmp / "digest.yaml"), "--trainer.strategy", "ddp", "--trainer.devices", "1", "--trainer.num_nodes",
+        str(ranks), "--data.rollout.battles", "2", "--data.rollout.rows_per_iteration", "64",
+        "--data.rollout.minibatch_rows", "32", *more,
+    ]
+    started = []
+    for rank in range(ranks):
+        env = {
+            **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]), "OMP_NUM_THREADS": "1",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "RANK": str(rank),
+            "NODE_RANK": str(rank), "GROUP_RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+            "TORCHELASTIC_RUN_ID": "test",
+        }
+        started.append(
+            subprocess.Popen(line, env=env, cwd=tmp, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+    done = []
+    for p in started:
+        try:
+            out, err = p.communicate(timeout=240)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            out, err = p.communicate()
+            err += "\nHANGS"
+        done.append(subprocess.CompletedProcess(p.args, p.returncode, out, err))
+    return done
+
+
+def lines(run: Path, rank: int) -> list[dict[str, Any]]:
+    return [json.loads(x) for x in (run / f"rank-{rank}.jsonl").read_text().splitlines()]
+
+
+def test_ranks_share_weights_and_not_battles(tmp_path: Path) -> None:
+    """Also that an early stop of the update is one decision: no rank waits for a minibatch the other skipped."""
+    run = tmp_path / "run"
+    for done in launch(tmp_path, "--run_dir", str(run), "--model.ppo.kl_limit", "1e-12"):
+        assert done.returncode == 0, done.stderr
+    a, b = lines(run, 0), lines(run, 1)
+    assert len(a) == len(b) == 2
+    for one, other in zip(a, b, strict=True):
+        assert one["epochs"] == other["epochs"] == 1, "the KL limit of 1e-12 ends the update after one PPO epoch"
+        for shared in ("iteration", "game_steps", "weights", "return_scale"):
+            assert one[shared] == other[shared]
+        assert one["rows"] != other["rows"]
+        assert set(one["battles"]) <= {0, 1}
+        assert set(other["battles"]) <= {2, 3}
+    assert a[0]["weights"] != a[1]["weights"]
+    rows = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [r["iteration"] for r in rows] == [1, 2], "rank 0 alone writes"
+
+
+@pytest.mark.slow
+def test_two_ranks_resume_exactly_after_twenty_iterations(tmp_path: Path) -> None:
+    straight, split = tmp_path / "straight", tmp_path / "split"
+    for done in launch(tmp_path, "--run_dir", str(straight), "--stop.iterations", "20"):
+        assert done.returncode == 0, done.stderr
+    for done in launch(tmp_path, "--run_dir", str(split), "--stop.iterations", "11"):
+        assert done.returncode == 0, done.stderr
+    last = split / "checkpoints" / "last.ckpt"
+    for done in launch(tmp_path, "--ckpt_path", str(last), "--run_dir", str(split), "--stop.iterations", "20"):
+        assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        assert lines(split, rank) == lines(straight, rank)
+    assert lines(straight, 0)[-1]["weights"] == lines(straight, 1)[-1]["weights"]
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_ends_the_job(tmp_path: Path) -> None:
+    left, dead = launch(tmp_path, "--run_dir", str(tmp_path / "run"), "--stop.iterations", "9", dies=1)
+    assert dead.returncode == -9
+    assert left.returncode not in (0, None)
+    assert "HANGS" not in left.stderr
