@@ -22,6 +22,7 @@ from .callbacks import (
     StopAfter,
 )
 from .callbacks.base import MAX_STEPS_REFUSED, MAX_TIME_REFUSED
+from .devices import check_settings
 from .errors import UserError
 
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -69,6 +70,7 @@ def complete(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         raise UserError(MAX_TIME_REFUSED)
     if settings.get("max_steps", -1) != -1:
         raise UserError(MAX_STEPS_REFUSED)
+    check_settings(settings)
     full = {**TRAINER_DEFAULTS, **settings}
     given = full.get("callbacks") or []
     callbacks = with_our_callbacks([given] if isinstance(given, Callback) else given, full)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, Timer
 
+from ..devices import check_devices
 from ..errors import UserError
 from .row import forget_row
 
@@ -69,6 +70,7 @@ def in_order(callbacks: Iterable[Callback]) -> list[Callback]:
 
 def check_trainer(trainer: Trainer) -> None:
     """Refuse Trainer settings that would break an iteration, however the Trainer was made."""
+    check_devices(trainer)
     if any(isinstance(c, Timer) and getattr(c, "_interval", None) == "step" for c in callbacks_of(trainer)):
         raise UserError(MAX_TIME_REFUSED)
     if trainer.max_steps != -1 and not is_dry(trainer):

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..battle.actions import ActionLayout
 from ..errors import UserError
 from ..nn import NETWORKS, build_network, parameter_groups
+from ..nn.compiled import CompiledForward
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic, Inputs
 from ..parts import Part, PartLike
@@ -43,6 +44,8 @@ class SelfPlayModule(pl.LightningModule):
             own.
         init_from: a bot folder, snapshot, checkpoint or run folder whose actor a new run begins with; the critic and a
             continued run keep their own weights.
+        compile: compile the network's training forward (``torch.compile``); off, because on a CPU the packed,
+            uncompiled one is faster, and the first iteration waits a minute for the compiler.
     """
 
     network: ActorCritic
@@ -53,8 +56,10 @@ class SelfPlayModule(pl.LightningModule):
         ppo: PPOSettings = PPOSettings(),  # noqa: B008 - frozen
         auxiliary: dict[str, PartLike] | None = None,
         init_from: str | None = None,
+        compile: bool = False,
     ) -> None:
         super().__init__()
+        self.compiles = compile
         self.auxiliary_parts = {n: Part.of(a, f"model.auxiliary.{n}", TERMS) for n, a in (auxiliary or {}).items()}
         self.init_from = init_from
         self.network_part = Part.of(network, "model.network", NETWORKS)
@@ -63,6 +68,7 @@ class SelfPlayModule(pl.LightningModule):
         self.save_hyperparameters({
             "network": self.network_part.as_dict(), "ppo": asdict(ppo),
             "auxiliary": {n: a.as_dict() for n, a in self.auxiliary_parts.items()}, "init_from": init_from,
+            "compile": compile,
         })
         self.numbers = ppo.at(0)
         self._built = False
@@ -88,6 +94,7 @@ class SelfPlayModule(pl.LightningModule):
         self.inputs = inputs
         self.actions: ActionLayout = inputs.actions
         self.network = build_network(self.network_part.as_dict(), inputs, seed)
+        self._compiled = CompiledForward(self.network) if self.compiles else None
         self.auxiliary = build_terms(self.auxiliary_parts, inputs)
         self._built = True
 
@@ -108,7 +115,7 @@ class SelfPlayModule(pl.LightningModule):
         estimator = Part.of(self.ppo.advantage, "ppo.advantage", ESTIMATORS)
         return {
             "network": self.network_part, "ppo": {**asdict(self.ppo), "advantage": estimator},
-            "auxiliary": self.auxiliary_parts, "init_from": self.init_from,
+            "auxiliary": self.auxiliary_parts, "init_from": self.init_from, "compile": self.compiles,
         }
 
     @property
@@ -137,7 +144,7 @@ class SelfPlayModule(pl.LightningModule):
 
     def training_step(self, batch: Minibatch, batch_idx: int) -> Tensor:
         obs = unpack(batch.rows, self.inputs.layout)
-        logits, value = self.network(obs)
+        logits, value = (self._compiled or self.network)(obs)
         dist = MaskedCategorical(logits, obs["action_mask"], self.actions)
         log_prob, tile_entropy = dist.log_prob_and_tile_entropy(batch.action)
         n = self.numbers

@@ -23,6 +23,7 @@ from ..battle.engine import engine_identity
 from ..battle.opponents import PREFIX, is_scripted, make_opponent
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
+from ..errors import UserError
 from ..ladder.frozen import FrozenActors
 from ..ladder.ladder import Ladder
 from ..measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
@@ -121,8 +122,19 @@ class SelfPlayData(pl.LightningDataModule):
     def setup(self, stage: str) -> None:
         if stage == "fit":
             self.battle.validate()
+            self._check_accumulation()
             for name in self.opponents.scripted_opponents if self.opponents.scripted else ():
                 make_opponent(name)
+
+    def _check_accumulation(self) -> None:
+        trainer = self.trainer
+        every = trainer.accumulate_grad_batches if trainer is not None else 1
+        if self.rollout.minibatches % every:
+            raise UserError(
+                f"trainer.accumulate_grad_batches is {every} and a PPO epoch has {self.rollout.minibatches} "
+                "minibatches (rollout.rows_per_iteration over rollout.minibatch_rows); give a divisor, or a step "
+                "would mix two PPO epochs"
+            )
 
     def train_dataloader(self) -> SelfPlayDataset:
         """The dataset itself, unwrapped: one object for the whole fit."""
