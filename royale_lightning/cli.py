@@ -32,6 +32,7 @@ TOOLS = {
     "evaluate": ("royale_lightning.tools.evaluate", "play two bots against each other on paired seeds"),
     "play": ("royale_lightning.tools.play", "play one battle and write its replay"),
     "ladder": ("royale_lightning.tools.ladder", "list a run's snapshots, ratings and results"),
+    "exploit": ("royale_lightning.tools.exploit", "train a best response to a frozen bot and score it"),
     "report": ("royale_lightning.tools.report", "write a run's report as one HTML page"),
     "export": ("royale_lightning.tools.export", "export a bot to other formats"),
     "verify-resume": ("royale_lightning.tools.verify_resume", "prove that a resumed run equals an unbroken one"),

@@ -44,6 +44,7 @@ TUNABLE = (
     "model.ppo.entropy_tile",
     "model.auxiliary.*.init_args.weight",
     "trainer.gradient_clip_val",
+    "callbacks",
 )
 #: How a run is carried out, not what it computes.
 NO_PART = (

@@ -11,6 +11,7 @@ from ..ladder.ladder import Ladder
 from ..ladder.rating import RATERS, Rater
 from ..ladder.results import live_player
 from ..ladder.schedule import affordable, rating_games
+from ..ladder.seeds import rating_seeds
 from ..parts import Part, PartLike
 from .base import RunCallback, is_dry
 from .row import add_seconds, game_steps, iteration_row, iterations_done
@@ -43,17 +44,19 @@ class RatingUpdate(RunCallback):
         self.battles = battles
         self.share = share
         self.rater = Part.of(rater, "RatingUpdate.rater", RATERS)
-        self._rater: Rater | None = None
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        super().setup(trainer, pl_module, stage)
+    def identity_fields(self) -> dict[str, Any]:
+        """What of it decides a run (:mod:`royale_lightning.identity`)."""
+        return {"battles": self.battles, "share": self.share, "rater": self.rater}
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         made = self.rater.build("RatingUpdate.rater")
         if not isinstance(made, Rater):
             raise UserError(
                 f"RatingUpdate.rater: {self.rater.class_path} is no Rater; derive it from "
                 "royale_lightning.ladder.rating.Rater"
             )
-        self._rater = made
+        trainer.datamodule.ladder.rater = made  # type: ignore[attr-defined]
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         ladder: Ladder = trainer.datamodule.ladder  # type: ignore[attr-defined]
@@ -72,10 +75,9 @@ class RatingUpdate(RunCallback):
 
     def _rate(self, ladder: Ladder, module: Any, live: str, iteration: int, steps: int) -> None:
         """In the leading process."""
-        assert self._rater is not None
         played = {p: int(r["games"]) for p, r in ladder.ratings.items()}
-        turn = sum(p.startswith("live:") for p in ladder.ratings)
-        seeds = ladder.seeds(self.battles // 2)
-        games = rating_games(live, ladder.pool.ids, played, turn, seeds)
+        turn = ladder.progress.ratings
+        ladder.progress.ratings += 1
+        games = rating_games(live, ladder.pool.ids, played, turn, rating_seeds(turn, self.battles // 2))
         ladder.play(games, PURPOSE, iteration, steps, live={live: module.bot()})
-        ladder.set_ratings(self._rater.rate(ladder.rated()))
+        ladder.rate()

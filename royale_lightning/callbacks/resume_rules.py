@@ -22,7 +22,8 @@ _SHOWN = 12
 def identity_of(trainer: Trainer) -> Identity:
     """The identity of a run that is set up: what module, data module and Trainer were given, and what they run on.
 
-    A module or data module says what decides it in ``identity_fields()``; without, its hyper-parameters do.
+    A module or data module says what decides it in ``identity_fields()``; without, its hyper-parameters do. A callback
+    that decides something says so in the same way.
     """
     device = trainer.strategy.root_device
     deciding: dict[str, Any] = {
@@ -39,6 +40,9 @@ def identity_of(trainer: Trainer) -> Identity:
     for name, source in (("model", trainer.lightning_module), ("data", trainer.datamodule)):  # type: ignore[attr-defined]
         fields = getattr(source, "identity_fields", None)
         deciding[name] = fields() if fields is not None else dict(getattr(source, "hparams", {}))
+    deciding["callbacks"] = {
+        type(c).__name__: c.identity_fields() for c in callbacks_of(trainer) if hasattr(c, "identity_fields")
+    }
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return Identity.of(deciding, {"torch_threads": torch.get_num_threads(), "device": kind, "code": own_code()})
 

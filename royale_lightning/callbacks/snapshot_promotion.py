@@ -2,69 +2,88 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
+from ..battle.opponents import PREFIX, make_opponent
 from ..errors import UserError
+from ..ladder.admission import Cadence, consider
+from ..ladder.gate import GATES, PromotionGate
 from ..ladder.ladder import Ladder
-from ..ladder.pool import Member
-from ..ladder.schedule import affordable, snapshot_due
-from ..nn import actor_state_dict
+from ..parts import Part, PartLike
 from .base import RunCallback, is_dry
 from .row import add_seconds, game_steps, iteration_row, iterations_done
-
-PURPOSE = "gate"
 
 
 class SnapshotPromotion(RunCallback):
     """Take snapshots as the run grows, and put into the pool what belongs there.
 
-    While the game steps set apart for it have never paid for a gate (a run under half an hour), every snapshot is
-    admitted and its verdict says ``skipped (budget)``. Each verdict is a file ``RUN/ladder/verdict-<n>.json``.
+    While the game steps set apart for it have never paid for a gate (a run under half an hour), every snapshot comes in
+    on cadence, and its verdict says that the gate was skipped for its budget. After that a candidate is judged as soon
+    as a gate can be paid for. Each verdict is a file ``RUN/ladder/verdict-<n>.json``.
+
+    Adds ``ladder/pool`` (members) to every row and ``ladder/verdicts`` (how many so far).
 
     Args:
         first_game_steps: before the first snapshot. 30,000 are half a minute of a small network on two cores, and the
             learner plays something by then.
         growth: the next snapshot is due this share of the run later: a quarter gives 16 in a run of a million game
             steps and 30 in one of twenty million.
-        share: of the training's game steps, for the gate's battles.
+        share: of the training's game steps, for the gate's battles. With the 0.04 of ``RatingUpdate`` the ladder stays
+            within a tenth.
+        gate_battles: a gate begins once its share pays for so many: a candidate about as good as the champion takes
+            some 400. A gate that takes more delays the next one.
+        anchors: scripted opponents that no champion may get worse against; the two that play best.
+        gate: ``sprt``, ``wilson`` or a ``PromotionGate`` of your own.
     """
 
-    def __init__(self, first_game_steps: int = 30_000, growth: float = 0.25, share: float = 0.06) -> None:
+    def __init__(
+        self,
+        first_game_steps: int = 30_000,
+        growth: float = 0.25,
+        share: float = 0.06,
+        gate_battles: int = 400,
+        anchors: tuple[str, ...] = ("push", "patient"),
+        gate: PartLike = "sprt",
+    ) -> None:
         if first_game_steps < 1:
             raise UserError(f"SnapshotPromotion.first_game_steps is {first_game_steps}; give at least 1")
         if not growth > 0:
             raise UserError(f"SnapshotPromotion.growth is {growth}; give a number above 0")
         if not 0 <= share <= 1:
             raise UserError(f"SnapshotPromotion.share is {share}; give a share of the game steps from 0 to 1")
-        self.first_game_steps = first_game_steps
-        self.growth = growth
-        self.share = share
+        if gate_battles < 1:
+            raise UserError(f"SnapshotPromotion.gate_battles is {gate_battles}; give at least 1")
+        self.cadence = Cadence(first_game_steps, growth, share, gate_battles)
+        self.anchors = [PREFIX + a.removeprefix(PREFIX) for a in anchors]
+        for anchor in self.anchors:
+            make_opponent(anchor)
+        where = "SnapshotPromotion.gate"
+        self.gate_part = part = Part.of(gate, where, GATES)
+        made = part.build(where)
+        if not isinstance(made, PromotionGate):
+            raise UserError(
+                f"{where}: {part.class_path} is no PromotionGate; derive it from "
+                "royale_lightning.ladder.gate.PromotionGate"
+            )
+        self.gate = made
+
+    def identity_fields(self) -> dict[str, Any]:
+        """What of it decides a run (:mod:`royale_lightning.identity`)."""
+        return {**asdict(self.cadence), "anchors": self.anchors, "gate": self.gate_part}
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        ladder: Ladder = trainer.datamodule.ladder  # type: ignore[attr-defined]
         if is_dry(trainer):
             return
+        ladder: Ladder = trainer.datamodule.ladder  # type: ignore[attr-defined]
         steps, iteration = game_steps(trainer), iterations_done(trainer)
         before = ladder.seconds
-        if snapshot_due(steps, ladder.newest, self.first_game_steps, self.growth):
-            ladder.act(lambda: self._take(ladder, pl_module, iteration, steps))
+        rule = self.cadence.rule(ladder, steps)
+        if rule is not None:
+            bot = pl_module.bot()  # type: ignore[operator]
+            ladder.act(lambda: consider(ladder, bot, self.gate, self.anchors, rule, iteration, steps))
         row = iteration_row(trainer)
-        row["ladder/pool"] = len(ladder.pool)
+        row["ladder/pool"], row["ladder/verdicts"] = len(ladder.pool), ladder.progress.verdicts
         add_seconds(row, "time/ladder", ladder.seconds - before)
-
-    def _take(self, ladder: Ladder, module: Any, iteration: int, steps: int) -> None:
-        """In the leading process."""
-        earned = affordable(self.share, steps, 0, ladder.battle_steps)
-        bot = module.bot()
-        snapshot = ladder.store.add(bot.record, actor_state_dict(bot.network))
-        ladder.newest = steps
-        if snapshot in ladder.pool:
-            return
-        role = "cadence" if len(ladder.pool) else "first"
-        ladder.pool.admit(Member(snapshot, role, iteration, steps))
-        ladder.write_verdict({
-            "candidate": snapshot, "iteration": iteration, "game_steps": steps, "outcome": "skipped",
-            "reason": "budget", "admitted": True, "earned_battles": earned,
-        })

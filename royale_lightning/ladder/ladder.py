@@ -16,8 +16,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from ..battle.opponents import is_scripted
 from ..battle.spec import BattleSpec
@@ -26,14 +29,12 @@ from .bot_files import write_atomic
 from .evaluate import PlannedGame, Policy, Referee
 from .matchmaker import OpponentTable
 from .pool import Member, Pool
-from .rating import Ratings
-from .results import LogMark, Result, ResultsLog
+from .rating import DavidsonRater, Rater, Ratings
+from .results import LogMark, Result, ResultsLog, read_results
 from .snapshots import FOLDER, SnapshotStore
 
 RESULTS = "results.jsonl"
-#: Evaluated battles start here and count up. Far from the seeds of ``test`` (20,000,000 on), so that the scored table
-#: and the ladder never share a battle.
-FIRST_SEED = 40_000_000
+STATE = "ladder/ladder.json"
 #: Ladder battles in flight at once: as many as a rating or a batch of a gate has.
 BATTLES = 32
 #: Ticks of a battle before one was played: three minutes.
@@ -43,8 +44,43 @@ _TICK_MS = 50
 T = TypeVar("T")
 
 
+def read_state(run: Path) -> dict[str, Any]:
+    """What a run's ``ladder.json`` holds: ``members``, ``champion``, ``ratings``.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    file = run / STATE
+    try:
+        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise UserError(f"{str(run)!r} has no ladder: {str(file)!r} cannot be read ({problem})") from problem
+    return state
+
+
 def _alone(make: Callable[[], Any]) -> Any:
     return make()
+
+
+@dataclass
+class Progress:
+    """What the ladder has done so far.
+
+    Attributes:
+        verdicts, gates, ratings: how many there were; they number files and blocks of seeds.
+        battles: evaluated ones.
+        rejections: candidates rejected in a row.
+        newest: game steps of the learner when it was last taken as a candidate; None before.
+        admitted: when one last came into the pool.
+    """
+
+    verdicts: int = 0
+    gates: int = 0
+    ratings: int = 0
+    battles: int = 0
+    rejections: int = 0
+    newest: int | None = None
+    admitted: int | None = None
 
 
 class Ladder:
@@ -52,29 +88,29 @@ class Ladder:
 
     Args:
         spec: the battles that are trained on; strength is measured on whole ones (``bot.full_battles``).
+        seed: of the named streams.
 
     Attributes:
         pool: the snapshots that may be met.
+        rater: fits the ratings.
         ratings: last fit, player -> ``{"rating", "se", "games"}``; empty before one.
-        verdicts: how many were written.
-        newest: game steps of the learner when the newest snapshot of it was taken.
+        progress: counters.
         spent: game steps of evaluated battles by purpose, without what follows a colon.
         seconds: wall time of evaluations and fits in this process. Logged, and read by no decision.
     """
 
-    def __init__(self, spec: BattleSpec) -> None:
+    def __init__(self, spec: BattleSpec, seed: int = 1) -> None:
         self.spec = spec
+        self.seed = seed
         self.pool = Pool()
+        self.rater: Rater = DavidsonRater()
         self.ratings: dict[str, dict[str, float]] = {}
-        self.verdicts = 0
-        self.newest: int | None = None
+        self.progress = Progress()
         self.spent: Counter[str] = Counter()
         self.seconds = 0.0
         self.leads = True
         self.folder = Path()
         self.store = SnapshotStore(self.folder / FOLDER)
-        self._next_seed = FIRST_SEED
-        self._battles = 0
         self._verified: set[str] = set()
         self._log: ResultsLog | None = None
         self._mark: LogMark | None = None
@@ -110,6 +146,31 @@ class Ladder:
                 print(f"results of iterations after the checkpoint moved to {self._log.set_aside}")
             self._set_verdicts_aside()
         self.act(lambda: self._admit_given(given))
+
+    @classmethod
+    def copy_of(cls, run: Path, spec: BattleSpec) -> Ladder:
+        """A ladder that stands where a finished or running run's does, in a folder of its own that goes with it.
+
+        Nothing is written to the run. Close it after use.
+
+        Args:
+            run: the run folder.
+            spec: the battles to play.
+
+        Raises:
+            UserError: the run has no ladder.
+        """
+        state = read_state(run)
+        ladder = cls(spec)
+        ladder.open(None)
+        results = [msgspec.structs.replace(r, id=0) for r in read_results(run / RESULTS, "eval")]
+        assert ladder._log is not None
+        ladder._log.append(results)
+        ladder.pool.load_state_dict(state)
+        theirs = SnapshotStore(run / FOLDER)
+        for snapshot in ladder.pool.ids:
+            ladder.store.add(*theirs.read(snapshot))
+        return ladder
 
     def close(self) -> None:
         """Give back what :meth:`open` and :meth:`play` took; the state stays. Idempotent."""
@@ -187,31 +248,23 @@ class Ladder:
             self._log.append(results)
 
     # ---- measuring -------------------------------------------------------------------------------------------
-    def seeds(self, n: int) -> range:
-        """Seeds that no evaluated battle of this run has had; only inside :meth:`act`."""
-        first = self._next_seed
-        self._next_seed += n
-        return range(first, first + n)
-
     @property
     def battle_steps(self) -> float:
         """Game steps of an evaluated battle: the mean of those played, or three minutes before the first."""
-        if self._battles:
-            return self.spent.total() / self._battles
+        if self.progress.battles:
+            return self.spent.total() / self.progress.battles
         return _FULL_TICKS * _TICK_MS / self.spec.decision_ms
 
-    def rated(self) -> list[Result]:
-        """All results that count for ratings; in the leading process."""
+    def find(self, blue: str, red: str, seed: int) -> Result | None:
+        """An evaluated battle of the log; only inside :meth:`act`, like all of this section."""
         assert self._log is not None, "only the leading process reads the log"
-        return self._log.rated()
+        return self._log.find(blue, red, seed)
 
     def play(
         self, games: Sequence[PlannedGame], purpose: str, iteration: int, game_steps: int,
         live: Mapping[str, Policy] | None = None,
     ) -> list[Result]:
         """Play games and log them as kind ``eval``; a game that is in the log is not played again.
-
-        Only inside :meth:`act`.
 
         Args:
             games: between scripted opponents, snapshots and players of ``live``.
@@ -238,7 +291,7 @@ class Ladder:
                 )
                 for g, r in zip(todo, records, strict=True)
             ])
-            self._battles += len(records)
+            self.progress.battles += len(records)
             self.spent[purpose.split(":")[0]] += sum(r.game_steps for r in records)
         self.seconds += time.monotonic() - started
         found = [self._log.find(g.blue, g.red, g.seed) for g in games]
@@ -253,25 +306,30 @@ class Ladder:
             self._referee = Referee(self.spec, battles)
         return self._referee
 
-    def set_ratings(self, ratings: Ratings) -> None:
-        """Keep a fit, for whoever must know a rating before the next; only inside :meth:`act`."""
+    def rate(self) -> Ratings:
+        """Fit all rated results of the log, and keep what :attr:`ratings` holds of it."""
+        assert self._log is not None, "only the leading process reads the log"
+        started = time.monotonic()
+        ratings = self.rater.rate(self._log.rated())
         self.ratings = {r.player: {"rating": r.elo, "se": r.se, "games": r.games} for r in ratings.table}
+        self.seconds += time.monotonic() - started
+        return ratings
 
     # ---- verdicts --------------------------------------------------------------------------------------------
     def write_verdict(self, verdict: Mapping[str, Any]) -> Path:
         """Number and write one verdict; only inside :meth:`act`."""
-        self.verdicts += 1
-        path = self._verdict_path(self.verdicts)
+        self.progress.verdicts += 1
+        path = self._verdict_path(self.progress.verdicts)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps({"number": self.verdicts, **verdict}, indent=1, allow_nan=False).encode() + b"\n")
+        write_atomic(path, json.dumps(dict(verdict), indent=1, allow_nan=False).encode() + b"\n")
         return path
 
     def _verdict_path(self, number: int) -> Path:
-        return self.folder / "ladder" / f"verdict-{number:06d}.json"
+        return (self.folder / STATE).with_name(f"verdict-{number:06d}.json")
 
     def _set_verdicts_aside(self) -> None:
         """Verdicts after the checkpoint will be reached again, from the same games."""
-        number = self.verdicts
+        number = self.progress.verdicts
         while (path := self._verdict_path(number := number + 1)).exists():
             n = 1
             while (aside := path.with_name(f"{path.name}.discarded-{n}")).exists():
@@ -281,7 +339,7 @@ class Ladder:
     # ---- state -----------------------------------------------------------------------------------------------
     def _publish(self) -> None:
         """For tools: the state without what only a resume needs."""
-        path = self.folder / "ladder" / "ladder.json"
+        path = self.folder / STATE
         path.parent.mkdir(parents=True, exist_ok=True)
         pool = self.pool.state_dict()
         text = json.dumps({"schema": 1, **pool, "ratings": self.ratings}, indent=1, allow_nan=False)
@@ -289,17 +347,15 @@ class Ladder:
 
     def _state(self) -> dict[str, Any]:
         return {
-            "pool": self.pool.state_dict(), "ratings": self.ratings, "verdicts": self.verdicts,
-            "spent": dict(self.spent), "battles": self._battles, "next_seed": self._next_seed,
-            "newest": self.newest,
+            "pool": self.pool.state_dict(), "ratings": self.ratings, "progress": asdict(self.progress),
+            "spent": dict(self.spent),
         }
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self.pool.load_state_dict(state["pool"])
         self.ratings = {k: dict(v) for k, v in state["ratings"].items()}
-        self.verdicts, self.newest = int(state["verdicts"]), state["newest"]
+        self.progress = Progress(**state["progress"])
         self.spent = Counter(state["spent"])
-        self._battles, self._next_seed = int(state["battles"]), int(state["next_seed"])
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers; every result it counts on is on disk."""

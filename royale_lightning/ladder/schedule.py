@@ -11,9 +11,6 @@ from collections.abc import Mapping, Sequence
 from ..battle.opponents import LADDER, PREFIX
 from .evaluate import PlannedGame, paired_games
 
-#: Battles a gate must be able to pay for before it begins: what it needs for a clear candidate and some more.
-GATE_BATTLES = 400
-
 
 def affordable(share: float, game_steps: int, spent: int, battle_steps: float) -> int:
     """Battles that a share of the run's game steps still pays for.

@@ -102,7 +102,7 @@ class SelfPlayData(pl.LightningDataModule):
         self.episodes: list[EpisodeRecord] = []
         self.scaler = ReturnScaler()
         #: Open while a run goes on; callbacks put snapshots into its pool and rate the learner.
-        self.ladder = Ladder(battle)
+        self.ladder = Ladder(battle, seed)
         #: What ``test``, ``validate`` or ``predict`` shall play; set by the command line.
         self.measure: Measure | None = None
         #: Whether episodes keep what a replay needs; a callback that shows battles sets it before they exist.

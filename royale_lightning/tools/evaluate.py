@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, near_matches
 from ..measure import DEFAULT_SEED
+from .output import write_json
 
 #: How a player is written on the command line.
-PLAYER = "a bot folder, checkpoint or run folder, or a scripted opponent's name (push, defend, ...)"
+PLAYER = (
+    "a snapshot (RUN/snapshots/ID), bot folder, checkpoint or run folder, or a scripted opponent's name (push, ...)"
+)
 _EPILOG = """\
 --json writes {"schema": 1, "tool": "evaluate", "inputs": {"a", "b", "games", "seed", "sharp", "deck"},
 "result": {"score", "low", "high", "games", "pairs"}}: A's score, wins and half the draws per game, with its 95 %
@@ -36,7 +38,6 @@ def main(argv: Sequence[str]) -> int:
 
     from rich.console import Console
 
-    from ..ladder.bot_files import write_atomic
     from ..ladder.evaluate import paired_games, play_games
     from ..ladder.scores import summarise
 
@@ -53,8 +54,7 @@ def main(argv: Sequence[str]) -> int:
             "a": args.a, "b": args.b, "games": args.games, "seed": args.seed, "sharp": args.sharp, "deck": spec.deck
         }
         result = {"score": s.score, "low": s.low, "high": s.high, "games": s.games, "pairs": s.games // 2}
-        out = {"schema": 1, "tool": "evaluate", "inputs": inputs, "result": result}
-        write_atomic(args.json, json.dumps(out, indent=1).encode() + b"\n")
+        write_json(args.json, "evaluate", inputs, result)
     return 0
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
 from .output import write_json
 from .rate import results_log
 
 _EPILOG = """\
-Ratings are refitted from results.jsonl (see `royale-lightning rate`). A champion is what candidates must beat; former
-ones are marked too. "role" says how a snapshot came into the pool: first, gated (it beat the champion), cycle (it did,
-but lost its hold on others), cadence or starved (admitted without a verdict), given (named in the configuration).
+Ratings are refitted from results.jsonl (see `royale-lightning rate`). They share the error of their distance to 0, the
+opponent that never acts, so compare players by "over champion", the difference with a standard error of its own. The
+champion is what candidates must beat; former ones are marked too. "role" says how a snapshot came into the pool: first,
+gated (it beat the champion), cycle (it did, but lost its hold on others), cadence or starved (admitted without a
+verdict), given (named in the configuration).
 
 --json writes {"schema": 1, "tool": "ladder", "inputs": {"run"}, "result": {"champion", "members": [{"snapshot", "role",
-"iteration", "game_steps", "champion", "rating", "se", "games"}], "others": [{"id", "rating", "se", "games"}]}}; a
-rating that was not measured is null.
+"iteration", "game_steps", "champion", "rating", "se", "games", "over_champion"}], "others": [{"id", "rating", "se",
+"games", "over_champion"}]}}; over_champion is {"elo", "se", "low", "high"}; what was not measured is null.
 """
 
 
@@ -40,19 +40,21 @@ def main(argv: Sequence[str]) -> int:
     table = Table(title=f"{args.run}: {len(result['members'])} snapshots in the pool")
     table.add_column("player", no_wrap=True)
     table.add_column("role", no_wrap=True)
-    for name in ("steps", "rating", "±", "games"):
+    for name in ("steps", "rating", "±", "games", "over champion"):
         table.add_column(name, justify="right", no_wrap=True)
     lines = [*result["members"], *result["others"]]
     lines.sort(key=lambda r: (r["rating"] is None, -(r["rating"] or 0.0)))
     for r in lines:
         current = r.get("snapshot") is not None and r.get("snapshot") == result["champion"]
-        role = r.get("role", "")
+        role = r.get("role") or ("" if ":" in r["id"] else "not in the pool")
         if r.get("champion"):
             role += ", champion" if current else ", former champion"
         numbers = ["–" if r["rating"] is None else f"{r[k]:.0f}" for k in ("rating", "se")]
         steps = f"{r['game_steps']:,}" if "game_steps" in r else ""
         name = r.get("snapshot") or r["id"]
-        table.add_row(name, role, steps, *numbers, str(r["games"]), style="bold" if current else "")
+        over = r["over_champion"]
+        compared = "" if over is None or current else f"{over['elo']:+.0f} ± {over['se']:.0f}"
+        table.add_row(name, role, steps, *numbers, str(r["games"]), compared, style="bold" if current else "")
     Console().print(table)
     write_json(args.json, "ladder", {"run": str(args.run)}, result)
     return 0
@@ -64,21 +66,25 @@ def read_ladder(run: Path) -> dict[str, Any]:
     Raises:
         UserError: the run has no ladder.
     """
+    from ..ladder.ladder import read_state
     from ..ladder.rating import DavidsonRater
     from ..ladder.results import LIVE, read_results
 
-    file = run / "ladder" / "ladder.json"
-    try:
-        state = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise UserError(f"{str(run)!r} has no ladder to show: {str(file)!r} cannot be read ({problem})") from problem
+    state = read_state(run)
     ratings = DavidsonRater().rate(read_results(results_log(run), "eval"))
-    known = {r.player: {"rating": r.elo, "se": r.se, "games": r.games} for r in ratings.table}
-    unknown = {"rating": None, "se": None, "games": 0}
+    champion = state["champion"]
+    known = {
+        r.player: {
+            "rating": r.elo, "se": r.se, "games": r.games,
+            "over_champion": d._asdict() if (d := ratings.difference(r.player, champion or "")) else None,
+        }
+        for r in ratings.table
+    }
+    unknown = {"rating": None, "se": None, "games": 0, "over_champion": None}
     members = [{**m, **known.get(m["snapshot"], unknown)} for m in state["members"]]
     inside = {m["snapshot"] for m in members}
     live = [p for p in known if p.startswith(LIVE)]
     # Of the learner only its last self: every rating of it is a player of its own.
     hidden = sorted(live, key=lambda p: int(p.split(":")[1]))[:-1]
     others = [{"id": p, **known[p]} for p in known if p not in inside and p not in hidden]
-    return {"champion": state["champion"], "members": members, "others": others}
+    return {"champion": champion, "members": members, "others": others}

@@ -8,11 +8,20 @@ from pathlib import Path
 
 from ..measure import DEFAULT_SEED
 from .evaluate import PLAYER, load_pair
+from .output import write_json
+
+_EPILOG = """\
+--json writes {"schema": 1, "tool": "play", "inputs": {"blue", "red", "seed", "sharp"}, "result": {"winner", "crowns",
+"ticks", "page", "trace"}}: winner is blue, red or draw, crowns are blue's and red's, a tick is 50 ms.
+"""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the tool and return its exit code."""
-    parser = argparse.ArgumentParser("royale-lightning play", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        "royale-lightning play", description=__doc__, epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )
     parser.add_argument("blue", help=PLAYER)
     parser.add_argument("red", nargs="?", default="push", help="likewise (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="of the battle (default: %(default)s)")
@@ -20,6 +29,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--out", type=Path, default=Path("replays"), help="folder of the trace and the page (default: %(default)s)"
     )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="where the page goes (default: beside the trace)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
     args = parser.parse_args(list(argv))
 
     from rich.console import Console
@@ -29,5 +40,17 @@ def main(argv: Sequence[str]) -> int:
 
     (blue, red), players, spec = load_pair(args.blue, args.red, args.sharp)
     (replay,) = write_replays(players, [PlannedGame(blue, red, args.seed)], spec, args.out)
-    Console().print(replay.title, str(replay.page), str(replay.trace), sep="\n  ", soft_wrap=True, highlight=False)
+    page = replay.page
+    if args.html is not None:
+        args.html.parent.mkdir(parents=True, exist_ok=True)
+        page = replay.page.replace(args.html)
+    record = replay.record
+    write_json(
+        args.json, "play", {"blue": args.blue, "red": args.red, "seed": args.seed, "sharp": args.sharp},
+        {
+            "winner": ("blue", "red", "draw")[record.winner], "crowns": list(record.crowns), "ticks": record.ticks,
+            "page": str(page), "trace": str(replay.trace),
+        },
+    )
+    Console().print(replay.title, str(page), str(replay.trace), sep="\n  ", soft_wrap=True, highlight=False)
     return 0

@@ -18,8 +18,12 @@ from lightning.pytorch import LightningModule, Trainer
 from royale_lightning.callbacks import StopAfter, iteration_row
 from royale_lightning.callbacks.row import iterations_done
 from royale_lightning.cli import main
+from royale_lightning.ladder.gate import Judging, PromotionGate
+from royale_lightning.ladder.pairs import PairRequest
 from royale_lightning.ladder.rating import DavidsonRater
 from royale_lightning.ladder.results import read_results
+from royale_lightning.ladder.seeds import gate_seeds
+from royale_lightning.ladder.verdict import GateContext, Outcome, Verdict
 
 CONFIG: dict[str, Any] = {
     "trainer": {
@@ -28,7 +32,11 @@ CONFIG: dict[str, Any] = {
             {"class_path": "royale_lightning.callbacks.RatingUpdate", "init_args": {"battles": 4, "share": 0.8}},
             {
                 "class_path": "royale_lightning.callbacks.SnapshotPromotion",
-                "init_args": {"first_game_steps": 500, "growth": 0.3},
+                # Gates begin once 0.8 x 4,000 game steps pay for five battles of some 600.
+                "init_args": {
+                    "first_game_steps": 500, "growth": 0.3, "share": 0.8, "gate_battles": 5,
+                    "gate": "tests.callbacks.test_ladder_run.OnePair",
+                },
             },
         ],
     },
@@ -40,6 +48,15 @@ CONFIG: dict[str, Any] = {
     },
     "checkpoint": {"every": 1},
 }
+
+
+class OnePair(PromotionGate):
+    """Plays a pair and lets every third in as champion, every third as a cycle member."""
+
+    def judge(self, context: GateContext) -> Judging:
+        (scores,) = yield (PairRequest(context.candidate, context.champion or "", gate_seeds(context.number, 0, 0, 1)),)
+        outcomes: list[Outcome] = ["promoted", "cycle", "rejected"]
+        return Verdict.of(context, outcomes[context.number % 3], f"scored {scores.mean()}")
 
 
 class KillAfter(StopAfter):
@@ -93,10 +110,17 @@ def test_the_pool_fills_and_is_met(straight: Path) -> None:
     members = [m["snapshot"] for m in state["members"]]
     assert len(members) >= 3
     assert sorted(members) == sorted(p.name for p in (run / "snapshots").iterdir())
-    assert state["champion"] == members[0]
     verdicts = [json.loads(v) for v in verdicts_of(str(run))]
-    assert [v["candidate"] for v in verdicts] == members
-    assert all((v["outcome"], v["reason"]) == ("skipped", "budget") for v in verdicts)
+    assert [v["candidate"] for v in verdicts if v["admitted"]] == members
+    rules = [v["rule"] for v in verdicts]
+    assert rules[:2] == ["first", "cadence"]
+    assert "gate" in rules
+    for v in verdicts:
+        assert v["rule"] != "cadence" or (v["outcome"], v["why"][:6]) == ("skipped", "budget")
+    promoted = [v["candidate"] for v in verdicts if v["outcome"] == "promoted"]
+    assert state["champion"] == promoted[-1]
+    gated = [r for r in log_of(str(run)) if r.get("purpose", "").startswith("gate:")]
+    assert len(gated) == 2 * rules.count("gate")
     train = [r for r in log_of(str(run)) if r["kind"] == "train"]
     flying = [b["assignment"]["players"] for b in data_of(str(run))["ranks"][0]["battles"]]
     met = {p for pair in [*flying, *((r["blue"], r["red"]) for r in train)] for p in pair}
@@ -130,10 +154,8 @@ def test_the_learner_is_rated_and_the_log_refits_to_the_same_numbers(straight: P
 def test_a_run_killed_after_a_verdict_repeats_and_reuses_nothing(straight: Path) -> None:
     kill = {"class_path": "tests.callbacks.test_ladder_run.KillAfter", "init_args": {"iterations": 5}}
     config = write(straight / "killed.yaml", kill)
-    rows = [json.loads(x) for x in (straight / "straight" / "metrics.jsonl").read_text().splitlines()]
-    # An iteration in which the ladder did both things.
-    pools = [r["ladder/pool"] for r in rows]
-    at = next(i for i in range(2, 6) if pools[i - 1] > pools[i - 2] and "ladder/rating" in rows[i - 1])
+    gates = [v["iteration"] for v in map(json.loads, verdicts_of(str(straight / "straight"))) if v["rule"] == "gate"]
+    at = gates[0]
     root = Path(__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-m", "royale_lightning", "fit"]
