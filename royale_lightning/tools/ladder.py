@@ -33,14 +33,17 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
     args = parser.parse_args(list(argv))
 
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     result = read_ladder(args.run)
-    table = Table(title=f"{args.run}: {len(result['members'])} snapshots in the pool")
-    table.add_column("player", no_wrap=True)
+    title = f"{args.run}: {len(result['members'])} snapshots in the pool"
+    # Ids must stay whole in a terminal of 80 columns.
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table.add_column("player", overflow="fold", min_width=16)
     table.add_column("role", no_wrap=True)
-    for name in ("steps", "rating", "±", "games", "over champion"):
+    for name in ("steps", "rating", "games", "over champion"):
         table.add_column(name, justify="right", no_wrap=True)
     lines = [*result["members"], *result["others"]]
     lines.sort(key=lambda r: (r["rating"] is None, -(r["rating"] or 0.0)))
@@ -48,13 +51,13 @@ def main(argv: Sequence[str]) -> int:
         current = r.get("snapshot") is not None and r.get("snapshot") == result["champion"]
         role = r.get("role") or ("" if ":" in r["id"] else "not in the pool")
         if r.get("champion"):
-            role += ", champion" if current else ", former champion"
-        numbers = ["–" if r["rating"] is None else f"{r[k]:.0f}" for k in ("rating", "se")]
+            role = "champion" if current else "was champion"
+        rating = "–" if r["rating"] is None else f"{r['rating']:.0f} ± {r['se']:.0f}"
         steps = f"{r['game_steps']:,}" if "game_steps" in r else ""
         name = r.get("snapshot") or r["id"]
         over = r["over_champion"]
         compared = "" if over is None or current else f"{over['elo']:+.0f} ± {over['se']:.0f}"
-        table.add_row(name, role, steps, *numbers, str(r["games"]), compared, style="bold" if current else "")
+        table.add_row(name, role, steps, rating, str(r["games"]), compared, style="bold" if current else "")
     Console().print(table)
     write_json(args.json, "ladder", {"run": str(args.run)}, result)
     return 0

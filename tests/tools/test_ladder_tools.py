@@ -1,0 +1,125 @@
+"""The ladder's tools on a run folder, each with its JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from royale_lightning.cli import main
+from royale_lightning.ladder.bot import Bot
+from royale_lightning.ladder.ladder import Ladder
+from royale_lightning.ladder.pool import Member
+from royale_lightning.ladder.results import Result, ResultsLog
+from royale_lightning.nn import actor_state_dict
+from tests.ladder.conftest import make_bot
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three snapshots; the second beat the first, nobody met the third."""
+    folder = tmp_path_factory.mktemp("runs") / "mine"
+    ladder = Ladder(make_bot().spec)
+    ladder.open(folder)
+    bots = [make_bot(seed=i) for i in range(3)]
+    ids = [ladder.store.add(b.record, actor_state_dict(b.network)) for b in bots]
+
+    def fill() -> None:
+        for i, snapshot in enumerate(ids):
+            ladder.pool.admit(Member(snapshot, "first" if i == 0 else "cadence", i, 1000 * i))
+        ladder.pool.promote(ids[1])
+
+    ladder.act(fill)
+    ladder.close()
+    log = ResultsLog(folder / "results.jsonl")
+    log.append(
+        Result(
+            kind="eval", blue=blue, red=red, seed=seed, winner=int(red == ids[1] or seed % 5 == 0), ticks=3600,
+            crowns=(1, 0), iteration=1, game_step=10,
+        )
+        for seed in range(40) for blue, red in ((ids[1], ids[0]), (ids[0], ids[1]))
+    )
+    log.close()
+    return folder
+
+
+def files(run: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in run.rglob("*") if p.is_file()}
+
+
+def call(tmp_path: Path, *line: str) -> dict[str, Any]:
+    assert main([*line, "--json", str(tmp_path / "out.json")]) == 0
+    out = json.loads((tmp_path / "out.json").read_text())
+    assert out["schema"] == 1
+    assert out["tool"] == line[0]
+    return dict(out["result"])
+
+
+def test_rate_fits_the_log(run: Path, tmp_path: Path) -> None:
+    players = call(tmp_path, "rate", str(run))["players"]
+    assert [p["games"] for p in players] == [80, 80]
+    assert players[0]["rating"] > players[1]["rating"] + 50
+    assert all(p["se"] > 0 for p in players)
+
+
+def test_ladder_lists_members_and_what_nobody_measured_is_null(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = call(tmp_path, "ladder", str(run))
+    first, champion, unplayed = result["members"]
+    assert result["champion"] == champion["snapshot"]
+    assert first["over_champion"]["high"] < 0
+    assert champion["over_champion"]["elo"] == 0
+    assert (unplayed["rating"], unplayed["games"], unplayed["over_champion"]) == (None, 0, None)
+    assert champion["snapshot"] in capsys.readouterr().out
+
+
+def test_gate_judges_without_touching_the_run(run: Path, tmp_path: Path) -> None:
+    before = files(run)
+    third = [m["snapshot"] for m in call(tmp_path, "ladder", str(run))["members"]][2]
+    line = ["gate", str(run), "--candidate", third, "--gate", "tests.callbacks.test_ladder_run.OnePair", "--anchors"]
+    result = call(tmp_path, *line)
+    assert result["outcome"] in ("promoted", "cycle", "rejected")
+    assert result["why"].startswith("scored ")
+    assert call(tmp_path, *line) == result, "the same seeds"
+    assert files(run) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("rate nowhere", "there is no results.jsonl in 'nowhere'"),
+        ("ladder nowhere", "'nowhere' has no ladder"),
+        ("gate nowhere --candidate x", "'nowhere' has no ladder"),
+        ("gate RUN --candidate x", "there is no bot at 'x'"),
+        ("gate RUN --candidate RUN/snapshots/FIRST --champion x", "--champion 'x' is not in the run's pool"),
+        ("gate RUN --candidate RUN/snapshots/FIRST --gate sprtt", "'sprtt'"),
+        ("gate RUN --candidate RUN/snapshots/FIRST --anchors pussh", "did you mean 'push'"),
+        ("exploit nowhere", "there is no bot at 'nowhere'"),
+    ],
+)
+def test_one_sentence_says_what_is_wrong(
+    line: str, told: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = sorted(p.name for p in (run / "snapshots").iterdir())[0]
+    assert main(line.replace("RUN", str(run)).replace("FIRST", first).split()) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.count("error: ") == 1
+
+
+@pytest.mark.slow
+def test_exploit_trains_against_the_bot_alone_from_its_own_weights(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    snapshot = sorted((run / "snapshots").iterdir())[0]
+    line = ["exploit", str(snapshot), "--minutes", "0.05", "--games", "4", "--run_dir", "response"]
+    result = call(tmp_path, *line)
+    assert result["games"] == 4
+    assert 0 <= result["low"] <= result["score"] <= result["high"] <= 1
+    results = [json.loads(x) for x in Path("response/results.jsonl").read_text().splitlines()]
+    assert all(snapshot.name in (r["blue"], r["red"]) for r in results)
+    assert Bot.load("response").record.game_steps == result["game_steps"] > 0
