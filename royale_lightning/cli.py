@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from .errors import UserError, near_matches
+from .errors import UserError, near_matches, own_frame
 
 #: Lightning's subcommands, run by :mod:`royale_lightning.trainer_cli`.
 TRAINER_COMMANDS = {
@@ -90,21 +90,36 @@ def _dispatch(argv: list[str]) -> int:
     raise UserError(f"{word!r} is none of the commands {', '.join(known)}{near_matches(word, known)}")
 
 
+def _sentence(exc: Exception) -> str | None:
+    """What to print for an exception; None for one of our own making, whose traceback is the better report."""
+    if isinstance(exc, UserError):
+        return str(exc)
+    if (where := own_frame(exc)) is not None:
+        return f"{type(exc).__name__}: {exc} ({where}; JSONARGPARSE_DEBUG=true shows the traceback)"
+    if isinstance(exc, OSError) and exc.filename is not None:
+        return f"cannot use {str(exc.filename)!r}: {exc.strerror}; free some room, or choose a folder you may write to"
+    return None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    A :class:`UserError` is printed as one sentence and gives 2; ``JSONARGPARSE_DEBUG=true`` adds the traceback that
-    the sentence hides. A run stopped by a signal gives 130 (SIGINT) or 143 (SIGTERM).
+    A :class:`UserError` is printed as one sentence and gives 2, as is what a user's own part raised, or a file that
+    cannot be used; ``JSONARGPARSE_DEBUG=true`` adds the traceback that the sentence hides. A run stopped by a signal
+    gives 130 (SIGINT) or 143 (SIGTERM).
     """
     # A console script does not see the folder it is called in, where a user's own reward or network lies.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
-    except UserError as exc:
+    except Exception as exc:
+        sentence = _sentence(exc)
+        if sentence is None:
+            raise
         if os.environ.get("JSONARGPARSE_DEBUG"):
             traceback.print_exc()
-        print(f"error: {exc}", file=sys.stderr)
+        print(f"error: {sentence}", file=sys.stderr)
         return USER_ERROR
     except KeyboardInterrupt:
         # Before training starts there is nothing to save, and a traceback of an import helps nobody.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import sysconfig
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class UserError(ValueError):
@@ -22,3 +25,22 @@ def near_matches(word: str, known: Iterable[str]) -> str:
     if not found:
         return ""
     return "; did you mean " + " or ".join(repr(lower[f]) for f in found) + "?"
+
+
+def own_frame(exc: BaseException) -> str | None:
+    """``"line 12 of my_parts.py, in act"``: the innermost frame of an exception that lies in a user's own code.
+
+    None where there is none: then Python, an installed package or this one raised by itself.
+    """
+    paths = sysconfig.get_paths()
+    others = [Path(paths[k]).resolve() for k in ("stdlib", "platstdlib", "purelib", "platlib")]
+    others += [Path(__file__).resolve().parent, Path(sys.executable).parent]
+    found = None
+    tb = exc.__traceback__
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        file = Path(code.co_filename)
+        if file.is_file() and not any(file.resolve().is_relative_to(p) for p in others):
+            found = f"line {tb.tb_lineno} of {file.name}, in {code.co_name}"
+        tb = tb.tb_next
+    return found

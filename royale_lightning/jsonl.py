@@ -40,8 +40,12 @@ class JsonLines:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Write one line; on disk at the latest :data:`SYNC_SECONDS` later, if rows keep coming."""
-        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
-        self._file.flush()
+        line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as exc:  # a full disk: say which file, which the system does not
+            raise OSError(exc.errno, exc.strerror, str(self.path)) from exc
         if time.monotonic() - self._synced_at >= SYNC_SECONDS:
             self.sync()
 

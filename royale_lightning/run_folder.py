@@ -94,7 +94,10 @@ def choose(run_dir: str | None, ckpt_path: Path | None, name: str, root: Path = 
         raise UserError("give --run_dir when torchrun, SLURM or you start the ranks: each of them starts by itself")
     else:
         folder = _next_free(root, name)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise UserError(f"cannot make the run folder {str(folder)!r} ({exc.strerror}); give another --run_dir") from exc
     os.environ[RUN_DIR_ENV] = str(folder.resolve())
     return folder
 

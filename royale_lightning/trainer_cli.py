@@ -170,6 +170,8 @@ class RoyaleCLI(LightningCLI):
         config = self.config[subcommand]
         if config.get("ckpt_path"):
             config["ckpt_path"] = str(whole_checkpoint(run_folder.find_checkpoint(config["ckpt_path"])))
+        if not 0 <= config["seed_everything"] < 2**32:
+            raise UserError(f"seed_everything is {config['seed_everything']}; give a number from 0 to {2**32 - 1}")
         if subcommand == "fit":
             _refuse(config["trainer"])
 
@@ -264,6 +266,9 @@ def _refuse(trainer: Mapping[str, Any]) -> None:
     ):
         if trainer.get(key) not in harmless:
             raise UserError(why)
+    clip = trainer.get("gradient_clip_val")
+    if clip is not None and not 0 < clip < float("inf"):
+        raise UserError(f"trainer.gradient_clip_val is {clip}; give a number above 0, or null for no clipping")
 
 
 def _without_tips(record: logging.LogRecord) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from ..errors import UserError
 from .frames import StackedGame
 from .game import Game
 from .layout import EXACT, Loss
-from .opponents import is_scripted, make_opponent, reads_observation
+from .opponents import PREFIX, is_scripted, make_opponent, reads_observation
 from .round import (
     CHOICE,
     FORCED,
@@ -110,7 +111,9 @@ class Arena:
         self.gamma = 1.0
         self.refused = 0
         self._episodes: list[_Episode | None] = [None] * len(self.games)
-        self._pool = ThreadPoolExecutor(settings.threads, "arena") if settings.threads > 1 else None
+        # A thread without a battle would cost its start in every round.
+        self._threads = min(settings.threads, len(self.games))
+        self._pool = ThreadPoolExecutor(self._threads, "arena") if self._threads > 1 else None
 
     def set_gamma(self, gamma: float) -> None:
         """Discount of the coming rounds, per game step."""
@@ -134,7 +137,7 @@ class Arena:
         if self._pool is None:
             work()
         else:
-            for f in [self._pool.submit(work) for _ in range(self.settings.threads)]:
+            for f in [self._pool.submit(work) for _ in range(self._threads)]:
                 f.result()
         records.sort(key=lambda r: r.battle)
         self.round.episodes = records
@@ -203,7 +206,17 @@ class Arena:
     def _scripted(game: Game, e: _Episode, seat: int) -> int:
         s = e.seats[seat]
         view, mask = game.scripted_view(seat, reads_observation(s.player))
-        return int(s.opponent.act(view, mask, s.rng))
+        chosen = s.opponent.act(view, mask, s.rng)
+        try:
+            action = operator.index(chosen)
+        except TypeError:
+            action = -1
+        if not (0 <= action < len(mask) and mask[action]):
+            raise UserError(
+                f"opponent {s.player.removeprefix(PREFIX)} chose {chosen!r} at game step {e.game_step}; act() must "
+                "return the index of an action that its mask allows"
+            )
+        return action
 
     def close(self) -> None:
         if self._pool is not None:

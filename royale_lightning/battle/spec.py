@@ -319,17 +319,24 @@ def _has_forms(config: Any) -> bool:
 
 
 def culprit(exc: BaseException, spec: BattleSpec) -> str | None:
-    """``"battle.reward, my_parts.Mine"``: the part whose code stands in an exception's traceback, if one does."""
+    """``"battle.reward, my_parts.Mine"``: the part an exception is to be blamed on.
+
+    That is the part whose code stands in the traceback; else, where RoyaleGym raised, whatever part is a user's own:
+    a reward that returns a string is found out there.
+    """
     files = []
     tb = exc.__traceback__
     while tb is not None:
-        files.append(tb.tb_frame.f_code.co_filename)
+        files.append(tb.tb_frame.f_code.co_filename.replace("\\", "/"))
         tb = tb.tb_next
+    own = []
     for name in ("reward", "observation", "start", "termination", "truncation", "actions"):
         part = spec.part(name)
         if part is None:
             continue
-        module = part.resolve(f"battle.{name}").__module__.replace(".", "/")
-        if any(module in f.replace("\\", "/") for f in files) or (part.in_main and any("<" in f for f in files)):
+        module = part.resolve(f"battle.{name}").__module__
+        if any(module.replace(".", "/") in f for f in files) or (part.in_main and any("<" in f for f in files)):
             return f"battle.{name}, {part.class_path}"
-    return None
+        if module.split(".")[0] not in ("royalegym", "royale_lightning"):
+            own.append(f"battle.{name}, {part.class_path}")
+    return " or ".join(own) if own and files and "/royalegym/" in files[-1] else None

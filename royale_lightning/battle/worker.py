@@ -105,6 +105,13 @@ def receive(pipe: IO[bytes], kind: Any) -> Any:
 
 def attach(name: str) -> shared_memory.SharedMemory:
     """The trainer's block. The trainer alone unlinks it."""
+    block = _attached(name)
+    # Its views live as long as the process; closing it under them, as its destructor would, raises.
+    block.close = lambda: None  # type: ignore[method-assign]
+    return block
+
+
+def _attached(name: str) -> shared_memory.SharedMemory:
     if sys.version_info >= (3, 13):
         return shared_memory.SharedMemory(name, track=False)
     # Before 3.13 attaching starts a tracker process for this worker and has it unlink the block when we exit.
@@ -176,7 +183,6 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     serve(sys.stdin.buffer, sink)
-    # The block's views die with the process; closing it under them would raise.
     os._exit(0)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
@@ -31,8 +34,7 @@ def build_network(part: PartLike, inputs: Inputs, seed: int) -> ActorCritic:
             logits or values of another shape or dtype than the action space asks for.
     """
     found = Part.of(part, _WHERE, NETWORKS)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         network = found.build(_WHERE, inputs)
         if not isinstance(network, ActorCritic):
             raise UserError(
@@ -43,10 +45,24 @@ def build_network(part: PartLike, inputs: Inputs, seed: int) -> ActorCritic:
     return network
 
 
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's global generator at ``seed`` while modules are built, and as it was afterwards: layers draw from it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
 def _check(network: ActorCritic, inputs: Inputs, name: str) -> None:
     rows, a = torch.zeros(2, inputs.layout.row_bytes, dtype=torch.uint8), inputs.actions
-    with torch.no_grad():
-        out = network(unpack(rows, inputs.layout))
+    try:
+        with torch.no_grad():
+            out = network(unpack(rows, inputs.layout))
+    except Exception as exc:
+        fields = ", ".join(f.name for f in inputs.layout.fields)
+        raise UserError(
+            f"{_WHERE}: {name}.forward raised {type(exc).__name__}: {exc}; the observation has the fields {fields}"
+        ) from exc
     if not isinstance(out, tuple) or len(out) != 2:
         raise UserError(f"{_WHERE}: {name}.forward returned {type(out).__name__}, expected the pair (logits, value)")
     logits, value = out

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..battle.actions import NOOP, ActionLayout
+from ..errors import UserError
 from .protocol import StagedLogits
 
 #: What an illegal logit becomes. Not ``-inf``: ``0 * -inf`` is NaN in an entropy and in its gradient, while
@@ -86,6 +87,10 @@ class MaskedCategorical:
         self._choice_mask = torch.cat([torch.ones_like(mask[:, :1]), slot_mask, mask[:, 1 + grid :]], -1)
         if isinstance(logits, Tensor):
             flat = logits.float()
+            if flat.shape != mask.shape:
+                raise UserError(
+                    f"the network returned logits of shape {list(flat.shape)} for {n} rows of {mask.shape[1]} actions"
+                )
             self._tile = flat[:, 1 : 1 + grid].view(n, actions.slots, actions.tiles)
             # The logsumexp of a row is its largest logit less that one's log-probability. torch.logsumexp would
             # take exp of the least float, which is 20 times slower on a CPU.

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from ..battle.actions import ActionLayout
+from ..battle.streams import stream_seed
 from ..errors import UserError
 from ..nn import NETWORKS, build_network, parameter_groups
+from ..nn.build import seeded
 from ..nn.compiled import CompiledForward
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic, Inputs
@@ -95,7 +97,8 @@ class SelfPlayModule(pl.LightningModule):
         self.actions: ActionLayout = inputs.actions
         self.network = build_network(self.network_part.as_dict(), inputs, seed)
         self._compiled = CompiledForward(self.network) if self.compiles else None
-        self.auxiliary = build_terms(self.auxiliary_parts, inputs)
+        with seeded(stream_seed(seed, "auxiliary") >> 1):
+            self.auxiliary = build_terms(self.auxiliary_parts, inputs)
         self._built = True
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -157,6 +160,8 @@ class SelfPlayModule(pl.LightningModule):
         terms = {}
         for name, term in self._terms():
             extra, more = term(Step(batch, obs, dist, value, self.network))
+            if extra.ndim:
+                raise UserError(f"model.auxiliary.{name} gave a loss of shape {list(extra.shape)}; take its mean")
             terms[name] = self._weights[name] * extra
             figures.update({f"auxiliary/{name}/{k}": v.detach() for k, v in {"loss": extra, **more}.items()})
         if terms and batch.epoch == batch.index == 0:

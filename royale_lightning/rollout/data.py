@@ -185,6 +185,13 @@ class SelfPlayData(pl.LightningDataModule):
         learner: Any = trainer.lightning_module
         rank, world = trainer.global_rank, trainer.world_size
         n = self.rollout.battles
+        accumulated = trainer.accumulate_grad_batches
+        if self.rollout.minibatches % accumulated:
+            raise UserError(
+                f"trainer.accumulate_grad_batches is {accumulated} and a PPO epoch has {self.rollout.minibatches} "
+                "minibatches (rollout.rows_per_iteration over rollout.minibatch_rows); the first must divide the second"
+            )
+        self._check_memory(learner.device)
         self._source = make_source(
             self.battle, rank * n, n, self.seed, self.rollout.forced_share, self.rollout.source,
             self.rollout.workers, self.rollout.threads, restarts=self.rollout.worker_restarts,
@@ -207,6 +214,19 @@ class SelfPlayData(pl.LightningDataModule):
             self.collector, learner, self.rollout, estimator, self.scaler, self.seed, lambda: self.iteration,
             self._begin, self._collected, self._gather, self._sum if world > 1 else None,
         )
+
+    def _check_memory(self, device: torch.device) -> None:
+        """Refuse sizes whose buffers alone the memory cannot hold, before anything is allocated."""
+        row, r = self.battle.row_layout.row_bytes, self.rollout
+        need = (r.rows_per_iteration + 8 * r.battles) * row
+        try:
+            # Pages nobody writes to take no memory, so asking for them only asks whether they could be had.
+            torch.empty(need, dtype=torch.uint8, device=device)
+        except (RuntimeError, MemoryError) as exc:
+            raise UserError(
+                f"there is no memory on {device} for rollout.rows_per_iteration {r.rows_per_iteration} and "
+                f"rollout.battles {r.battles}: their rows of {row} bytes take {need / 1e9:.0f} GB; lower them"
+            ) from exc
 
     def _open_ladder(self, trainer: pl.Trainer) -> None:
         folder = Path(trainer.default_root_dir)

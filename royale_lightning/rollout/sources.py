@@ -87,7 +87,7 @@ class InlineSource(RolloutSource):
         except Exception as exc:
             if isinstance(exc, UserError) or (part := culprit(exc, self.spec)) is None:
                 raise
-            raise UserError(f"{part} raised {type(exc).__name__} in a battle: {exc}") from exc
+            raise UserError(f"{part}: a battle raised {type(exc).__name__}: {exc}") from exc
 
     def observe(self, slots: np.ndarray) -> None:
         self.arena.observe(slots)
