@@ -19,6 +19,7 @@ from .layout import EXACT, Loss
 from .opponents import PREFIX, is_scripted, make_opponent, reads_observation
 from .round import (
     CHOICE,
+    COURSE_STEPS,
     FORCED,
     IDLE,
     RUNNING,
@@ -30,6 +31,7 @@ from .round import (
     EpisodeRecord,
     Round,
     SavedBattle,
+    Situation,
     Start,
 )
 from .save_state import Refused, SaveStateCodec
@@ -83,6 +85,7 @@ class _Episode:
     game_step: int = 0
     start: Start = TRUE_START
     commands: list[tuple[int, int, int]] = field(default_factory=list)
+    course: list[tuple[int, Situation]] = field(default_factory=list)
     forced_draws: np.ndarray | None = None
 
 
@@ -188,6 +191,7 @@ class Arena:
                     if game.choice[seat]:
                         live = e.seats[seat].opponent is not None
                         acts[seat] = self._scripted(game, e, seat) if live else played.get((e.game_step, seat), 0)
+                self._note_course(game, e)
                 game.step(acts[0], acts[1])
                 e.game_step += 1
             if e.game_step != s.game_step or game.state_hash() != s.state_hash:
@@ -201,6 +205,11 @@ class Arena:
             r = self.round
             r.end[b], r.ordinal[b], r.game_step[b] = RUNNING, s.assignment.ordinal, e.game_step
             self._stops(b, e)
+
+    @staticmethod
+    def _note_course(game: Game, e: _Episode) -> None:
+        if e.assignment.keep_commands and e.game_step % COURSE_STEPS == 0:
+            e.course.append((e.game_step, game.situation()))
 
     @staticmethod
     def _scripted(game: Game, e: _Episode, seat: int) -> int:
@@ -322,6 +331,7 @@ class Arena:
                         s.plays += 1
                         if s.opponent is None or e.assignment.keep_commands:
                             e.commands.append((e.game_step, seat, acts[seat]))
+            self._note_course(game, e)
             full = list(game.full)
             game.step(acts[0], acts[1])
             steps += 1
@@ -388,7 +398,7 @@ class Arena:
             truncated=not game.ended, ticks=o.ticks, game_steps=e.game_step, crowns=o.crowns, tower_hp=o.tower_hp,
             returns=(s.ret, t.ret), discounted=(s.discounted, t.discounted), choices=(s.choices, t.choices),
             plays=(s.plays, t.plays), leak_steps=(s.leaks, t.leaks), staggered=a.stagger > 0,
-            commands=e.commands if a.keep_commands else [],
+            commands=e.commands if a.keep_commands else [], course=e.course,
             start=e.start, state_hash=game.state_hash(),
         )
 

@@ -10,11 +10,11 @@ from royalegym.obs import SpatialObsBuilder
 from royalegym.state_mutator import Snapshot
 
 from .engine import new_engine
-from .game import Game, Outcome, Situation
+from .game import Game, Outcome
 from .layout import MASK
 from .opponents import reads_observation
 from .rewards import tower_fractions
-from .round import Assignment
+from .round import Assignment, Situation
 from .save_state import Refused, SaveState, check_hash, rest_of_limit
 from .spec import BattleSpec
 

@@ -15,12 +15,12 @@ from .default_view import DefaultView
 from .encoders import make_encoder
 from .engine import decode_state, new_battle, reset_battle, shared_engine
 from .entities import HEIGHT, WIDTH
-from .game import Game, Outcome, Situation
+from .game import Game, Outcome
 from .layout import Loss
 from .legality import bodies_hash, find, seat_slots
 from .memory import MEMORY, observe, seed_memory
 from .rewards import linear_terms, pay, start_of
-from .round import Assignment
+from .round import Assignment, Situation
 from .save_state import Refused, SaveState, check_hash, rest_of_limit
 from .spec import BattleSpec
 from .tables import C_LAW, C_PRICE, Tables

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .game import Game, Outcome, Situation
+from .game import Game, Outcome
 from .layout import RowLayout
-from .round import Assignment
+from .round import Assignment, Situation
 from .save_state import Refused, SaveState
 
 

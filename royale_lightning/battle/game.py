@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .layout import EXACT, Loss
-from .round import Assignment
+from .round import Assignment, Situation
 from .save_state import SaveState
 
 
@@ -19,23 +19,6 @@ class Outcome:
 
     winner: int
     ticks: int
-    crowns: tuple[int, int]
-    tower_hp: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Situation:
-    """What both players see of a battle's standing; pairs are blue, red.
-
-    Attributes:
-        tick: of the engine.
-        seconds: since the battle began.
-        crowns: won so far.
-        tower_hp: sum of the three towers' hp fractions, 0 to 3.
-    """
-
-    tick: int
-    seconds: float
     crowns: tuple[int, int]
     tower_hp: tuple[float, float]
 

@@ -19,6 +19,9 @@ IDLE, CHOICE, FORCED = 0, 1, 2
 #: How a battle stands at a round's end.
 RUNNING, TERMINATED, TRUNCATED = 0, 1, 2
 
+#: Game steps between two entries of a battle's course: 10 s.
+COURSE_STEPS = 20
+
 #: Kinds of start: a battle from its beginning, a point of the restart pool, a rung of the backward curriculum, a
 #: segment of the trajectory store. Strength is measured on true starts alone.
 TRUE, POOL, CURRICULUM, BUCKET = "true", "pool", "curriculum", "bucket"
@@ -97,6 +100,23 @@ class SavedBattle:
     state_hash: int
 
 
+@dataclass(frozen=True)
+class Situation:
+    """What both players see of a battle's standing; pairs are blue, red.
+
+    Attributes:
+        tick: of the engine.
+        seconds: since the battle began.
+        crowns: won so far.
+        tower_hp: sum of the three towers' hp fractions, 0 to 3.
+    """
+
+    tick: int
+    seconds: float
+    crowns: tuple[int, int]
+    tower_hp: tuple[float, float]
+
+
 @dataclass
 class EpisodeRecord:
     """How one episode went. Counted from where it began, the staggered steps included.
@@ -113,6 +133,7 @@ class EpisodeRecord:
         decisions, choices, plays: per seat; choices are decisions with more than one legal action.
         leak_steps: per seat, game steps begun and ended at full elixir.
         commands: ``(game_step, seat, action)`` if asked for.
+        course: with the commands, ``(game_step, situation)`` every :data:`COURSE_STEPS` game steps.
         start: from where it began, as assigned but for the bytes. A true start that names a digest was asked to begin
             from that save state and could not: it was refused.
         state_hash: the engine's at the end, by which a replay proves itself.
@@ -135,6 +156,7 @@ class EpisodeRecord:
     leak_steps: tuple[int, int]
     staggered: bool = False
     commands: list[tuple[int, int, int]] = field(default_factory=list)
+    course: list[tuple[int, Situation]] = field(default_factory=list)
     start: Start = TRUE_START
     state_hash: int = 0
 

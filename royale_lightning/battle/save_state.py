@@ -60,7 +60,7 @@ class Origin:
     Attributes:
         players, seed: of the battle.
         start: digest of the save state that battle began from; empty for a true start.
-        game_step: how many game steps it had been played from there.
+        game_step: how many game steps of the battle lie before, those before a restart included.
     """
 
     players: tuple[str, str]

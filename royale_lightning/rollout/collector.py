@@ -52,12 +52,15 @@ class Rollout:
         choice: bool ``[n]``, rows of the actor's loss.
         cells: the rectangle of scalars.
         cut_value: float32 ``[slots]``.
-        episodes: finished in this iteration, staggered ones included.
+        episodes: finished in this iteration, staggered ones included, ascending by round and battle.
+        ended_in: the round each of them ended in.
         game_steps: of this rank, the staggered ones left out.
         start_steps: the same by the kind of start of their episode.
         forced_share: share of the learner's decisions that were forced.
         seconds: wall time by phase: ``step``, ``inference``, ``other``.
         heap: uint8 ``[places, frame_bytes]``.
+        value_errors: per episode and seat, mean absolute advantage of the rows it left in this iteration, None without
+            any; there once advantages are.
         history: int64 ``[n, frames]``, places of each row's frames in the heap, oldest first; None for one frame.
         battles_voided, rows_voided: lost with a worker; the rows are not among ``rows``.
         faults: workers lost, by way.
@@ -71,6 +74,7 @@ class Rollout:
     cells: Cells
     cut_value: Tensor
     episodes: list[EpisodeRecord]
+    ended_in: list[int]
     game_steps: int
     start_steps: dict[str, int]
     rounds: int
@@ -78,6 +82,7 @@ class Rollout:
     seconds: dict[str, float]
     heap: Tensor
     history: Tensor | None = None
+    value_errors: list[tuple[float | None, float | None]] = field(default_factory=list)
     battles_voided: int = 0
     rows_voided: int = 0
     faults: dict[str, int] = field(default_factory=dict)
@@ -202,6 +207,7 @@ class Collector:
         cells: list[tuple[np.ndarray, ...]] = []
         finals: list[tuple[int, np.ndarray, np.ndarray]] = []
         episodes: list[EpisodeRecord] = []
+        ended_in: list[int] = []
         seconds = dict.fromkeys(("step", "inference", "other"), 0.0)
         start_steps: Counter[str] = Counter()
         decisions = chosen = 0
@@ -273,6 +279,7 @@ class Collector:
                 at = np.flatnonzero(r.final & learner)
                 finals.append((len(cells) - 1, at, r.final_rows[at].copy()))
             episodes += map(self._with_state, r.episodes)
+            ended_in += [len(cells) - 1] * len(r.episodes)
             self.ended = r.end != RUNNING
             self._void(voids, cells, self.source.take_voided())
             spent("other")
@@ -297,6 +304,7 @@ class Collector:
             cells=Cells(stack[0], stack[1], stack[2], stack[3], final_value, stack[4].bool()),
             cut_value=cut_value,
             episodes=episodes,
+            ended_in=ended_in,
             game_steps=start_steps.total(),
             start_steps=dict(start_steps),
             rounds=rounds,

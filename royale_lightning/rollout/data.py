@@ -310,7 +310,7 @@ class SelfPlayData(pl.LightningDataModule):
             for kind in ("killed", "hung", "raised"):
                 m[f"health/workers_{kind}"] = r.faults.get(kind, 0)
             m["health/battles_voided"], m["health/rows_voided"] = r.battles_voided, r.rows_voided
-        m.update(by_start(r.episodes, r.start_steps))
+        m.update(by_start(r.episodes, r.start_steps, r.value_errors))
         played = [e for e in r.episodes if e.from_true_start and not e.staggered]
         m["battle/episodes"] = len(played)
         if played:

@@ -19,6 +19,7 @@ from .finite import check_rollout
 from .minibatch import Minibatch
 from .returns import Moments, ReturnScaler
 from .settings import RolloutSettings
+from .start_metrics import value_errors
 
 if TYPE_CHECKING:
     from ..ppo.settings import PPOSettings
@@ -146,6 +147,8 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
                 cells.final_value, cells.learner,
             )
         a, target = self.estimator(cells, r.value, r.cut_value, gamma, ppo.gae_lambda)
+        row, size = cells.row.cpu().numpy(), a.cpu().numpy()
+        r.value_errors = value_errors(row, size, r.episodes, r.ended_in, self.collector.first)
         if ppo.normalise_advantage:
             return normalise(a, r.choice, self.sum_ranks), target, clipped
         return torch.where(r.choice, a, 0.0), target, clipped

@@ -243,7 +243,10 @@ def test_a_recorded_battle_is_replayed_minted_and_begun_again(spec: BattleSpec) 
     (game,) = build_games(spec, 1)
     replay = Replay(game, codec, record)
     minted = {}
+    course = dict(record.course)
+    assert list(course) == list(range(0, record.game_steps, 20))
     for m in replay.moments():
+        assert course.get(m.game_step, m.situation) == m.situation
         if m.game_step in (0, 60):
             minted[m.game_step] = replay.save("test")
     assert replay.cost == record.game_steps + 32
@@ -258,7 +261,8 @@ def test_a_recorded_battle_is_replayed_minted_and_begun_again(spec: BattleSpec) 
     # A battle that began from a save state is replayed and minted like any other.
     second = Replay(game, codec, replace(again, start=start))
     late = [second.save() for m in second.moments() if m.game_step == 30]
-    assert codec.unpack(late[0][1]).origin.start == "a digest"
+    origin = codec.unpack(late[0][1]).origin
+    assert (origin.start, origin.game_step) == ("a digest", 90)
     broken = replace(record, commands=record.commands[:-1])
     with pytest.raises(ReplayMismatch, match="does not replay"):
         list(Replay(game, codec, broken).moments())
