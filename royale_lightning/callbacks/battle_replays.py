@@ -30,10 +30,10 @@ class BattleReplays(RunCallback):
 
     Args:
         every: iterations between two sets. 50 are some four minutes of the first bot's run, of which a set is 1 %.
-        keep: sets that are kept, the newest ones; -1 keeps all. A set is some 3 MB.
+        keep: sets that are kept, the newest ones; -1 keeps all. A set is some 7 MB.
     """
 
-    def __init__(self, every: int = 50, keep: int = 10) -> None:
+    def __init__(self, every: int = 50, keep: int = 5) -> None:
         if every < 1:
             raise UserError(f"BattleReplays.every is {every}; it must be at least 1 iteration")
         if keep < 1 and keep != -1:

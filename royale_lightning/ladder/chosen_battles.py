@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..battle.arena import LEARNER
-from ..battle.opponents import PREFIX
+from ..battle.opponents import PREFIX, is_scripted
 from ..battle.round import TRUE, TRUE_START, EpisodeRecord
 
 #: Battles with an opponent before its results can surprise anybody.
@@ -29,7 +29,7 @@ class ChosenBattles:
     """The battles to keep of all that were offered; a few records, however many come.
 
     Attributes:
-        chosen: by what for: ``best``, ``worst``, ``upset``, ``latest-<opponent>``.
+        chosen: by what for: ``best``, ``worst``, ``upset``, ``latest-<opponent>``, where all snapshots are one.
         known: results by opponent, over the whole run.
         surprise: how far the upset's score lay from the mean against that opponent.
     """
@@ -46,7 +46,9 @@ class ChosenBattles:
         if not seats:
             return
         other = record.players[1 - seats[0]]
-        self.chosen[f"latest-{other.removeprefix(PREFIX)}"] = record
+        # Snapshots come and go by the dozen; one stands for all of them.
+        name = other.removeprefix(PREFIX) if is_scripted(other) else "itself" if other == LEARNER else "snapshot"
+        self.chosen[f"latest-{name}"] = record
         score = record.score(seats[0])
         if len(seats) == 2 or score is None:
             return  # against itself it neither wins nor loses

@@ -124,7 +124,7 @@ def test_only_whole_recorded_battles_of_the_learner_are_taken() -> None:
     assert battles.take() == {}
     battles.offer(battle(5, -1))
     battles.offer(battle(6, 0, players=("learner", "learner")))
-    assert set(battles.take()) == {"latest-push", "latest-learner"}, "neither was won or lost"
+    assert set(battles.take()) == {"latest-push", "latest-itself"}, "neither was won or lost"
 
 
 @given(st.lists(st.tuples(st.sampled_from([-1, 0, 1, 2]), st.sampled_from(["scripted:a", "x"])), max_size=40))

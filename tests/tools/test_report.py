@@ -1,0 +1,222 @@
+"""A run as one page: what it reads, what it draws, and that a browser shows it without a complaint."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from royale_lightning import cli
+from royale_lightning.errors import UserError
+from royale_lightning.ladder.evaluate import PlannedGame
+from royale_lightning.ladder.replays import write_replays
+from royale_lightning.tools.report import strength, svg, write_report
+from royale_lightning.tools.report.behaviour import read_behaviour
+from royale_lightning.tools.report.read import read_run
+from tests.ladder.conftest import make_bot
+
+CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has everything a report can show, each a little."""
+    folder = tmp_path_factory.mktemp("runs") / "<odd> & run-1"
+    folder.mkdir()
+    rows = []
+    for i in range(1, 41):
+        rows.append({
+            "iteration": i, "game_steps": 4000 * i, "ppo/approx_kl": 0.02 / i, "ppo/entropy_play": 0.6,
+            "score/push": min(1.0, i / 30), "time/iteration": 5.0, "time/step": 3.0, "time/update": 1.5,
+            "time/between": 0.5, "game_steps_per_s": 700.0, "policy/plays_per_battle": 30.0,
+        })
+    rows[20] |= {"ladder/rating": 300.0, "ladder/rating_se": 60.0}
+    rows[39] |= {"ladder/rating": 500.0, "ladder/rating_se": 50.0}
+    # The last line of a run that is being written.
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows) + '{"iteration": 41, "ga')
+    results = []
+    for k in range(120):
+        results.append({
+            "kind": "train", "blue": "learner", "red": "scripted:push", "seed": k, "winner": int(k < 60), "ticks": 900,
+            "crowns": [1, 0], "iteration": 1 + k // 4, "game_step": 1000 * k,
+        })
+    for k in range(6):
+        for a, b in (("live:40", "scripted:noop"), ("scripted:noop", "live:40"), ("snap-a", "live:40")):
+            results.append({
+                "kind": "eval", "blue": a, "red": b, "seed": 40 + k, "winner": int(b == "live:40"), "ticks": 900,
+                "crowns": [1, 0], "iteration": 40, "game_step": 160_000,
+            })
+    (folder / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in results) + "not json\n{}\n")
+    (folder / "ladder").mkdir()
+    (folder / "ladder" / "ladder.json").write_text(json.dumps({
+        "champion": "snap-a", "members": [{"snapshot": "snap-a", "role": "first", "iteration": 10, "game_steps": 1}],
+    }))
+    (folder / "ladder" / "verdict-000001.json").write_text(json.dumps({"number": 1, "outcome": "accepted"}))
+    (folder / "alarms.jsonl").write_text('{"iteration": 7, "severity": "warn", "alarm": "x", "message": "<b>KL</b>"}\n')
+    (folder / "config.yaml").write_text("model:\n  ppo:\n    kl_limit: 0.03\n")
+    one = {"games": 4, "wins": 3, "draws": 0, "losses": 1, "score": 0.75, "low": 0.5, "high": 1.0, "mean_ticks": 900.0}
+    (folder / "scores.json").write_text(json.dumps({
+        "game_steps": 160_000, "seed": 1, "modes": {"sampled": {"opponents": {"push": one}, "mean_score": 0.75}},
+    }))
+    bot = make_bot(run="tiny")
+    bot.save(folder / "bot")
+    games = [PlannedGame("tiny", "scripted:push", 3), PlannedGame("scripted:random", "tiny", 4)]
+    write_replays({"tiny": bot}, games, bot.spec, folder / "replays")
+    return folder
+
+
+def test_the_page_holds_every_part(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", str(run)]) == 0
+    assert "report.html" in capsys.readouterr().out
+    text = (run / "report.html").read_text()
+    for said in (
+        "&lt;odd&gt; &amp; run-1", "Wilson", "learner (40)", "champion", "accepted", "kl_limit",
+        "&lt;b&gt;KL&lt;/b&gt;",
+        "0.750  3-0-1", "game steps/s", "Where cards are played", "tiny (blue) - push (red)",
+    ):
+        assert said in text, said
+    assert "<b>KL</b>" not in text
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', text), "nothing is fetched"
+    assert "&lt;odd&gt;" in text
+    assert "<odd>" not in text
+
+
+def test_a_bare_log_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"iteration": 1, "game_steps": 5}\n')
+    text = write_report(tmp_path, tmp_path / "deep" / "page.html").read_text()
+    assert "Not scored yet" in text
+    assert "No ladder" in text
+    with pytest.raises(UserError, match="holds no run to report"):
+        write_report(tmp_path / "nowhere")
+
+
+def test_scores_have_the_intervals_of_their_battles(run: Path) -> None:
+    curves, banded = strength.score_curves(read_run(run, 0))
+    (push,) = curves
+    assert banded
+    assert list(push.y) == [0.0] * 6 + [1.0] * 6, "120 battles, the first half lost, ten to a point"
+    assert push.low is not None
+    assert push.high is not None
+    assert push.low[0] == pytest.approx(0.0, abs=1e-12)
+    assert push.high[0] == pytest.approx(0.2775, abs=1e-3), "Wilson's for 0 of 10"
+    assert push.low[-1] == pytest.approx(1 - push.high[0]), "won and lost are mirror images"
+
+
+def test_payoff_and_ratings(run: Path) -> None:
+    ratings = strength.ratings_of(read_run(run, 0))
+    assert ratings is not None
+    assert [p for p, *_ in strength.rating_rows(ratings)] == ["live:40", "snap-a", "scripted:noop"]
+    names, table = strength.payoff(ratings)
+    of = {(a, b): table[i][j] for i, a in enumerate(names) for j, b in enumerate(names)}
+    assert of["live:40", "scripted:noop"] == (1.0, 12), "both seats counted"
+    assert of["snap-a", "scripted:noop"][1] == 0, "never met"
+
+
+def test_behaviour_counts_what_the_traces_say(run: Path) -> None:
+    from royalegym import load_trace
+
+    found = read_behaviour([p.read_text() for p in sorted((run / "replays").glob("*.html"))])
+    assert found is not None
+    assert found.battles == 2, "the bot's seat of each, not the scripted one's"
+    plays = 0
+    for path in (run / "replays").glob("*.msgpack"):
+        seat = 0 if path.stem.startswith("tiny") else 1
+        for step in load_trace(path).steps:
+            plays += sum(c.team == seat and s == 0 for c, s in zip(step.commands, step.statuses, strict=True))
+    assert sum(found.cards.values()) == sum(found.tiles.values()) == sum(found.elixir.values()) == plays
+    # Whatever its colour, a seat plays troops on its own half, at the bottom; only spells reach beyond.
+    spells = {"Fireball", "Zap"}
+    assert all(y <= 20 for c, tiles in found.card_tiles.items() if c not in spells for _, y in tiles)
+    assert found.arena is not None
+    assert (found.arena.width, found.arena.height, len(found.arena.towers)) == (18, 32, 6)
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+def test_ticks_are_round_and_inside(low: float, span: float) -> None:
+    found = svg.ticks(low, low + span)
+    assert all(low - span * 1e-6 - 1e-9 <= t <= low + span * (1 + 1e-6) + 1e-9 for t in found)
+    assert len(found) <= 6
+    steps = {round(b - a, 9) for a, b in pairwise(found)}
+    assert len(steps) <= 1 or max(steps) - min(steps) < 1e-6 * max(map(abs, found))
+
+
+def test_a_long_line_is_thinned_to_means() -> None:
+    x = [float(i) for i in range(3600)]
+    thin = svg.thinned(svg.Series("s", x, [2 * v for v in x]))
+    assert len(thin.x) == svg.POINTS
+    assert thin.x[0] == pytest.approx(4.5)
+    assert all(math.isclose(b, 2 * a) for a, b in zip(thin.x, thin.y, strict=True))
+    assert svg.lines([], "nothing") == ""
+
+
+_DRIVER = """
+<script>
+window.addEventListener("load", function () {
+  var out = {}, buttons = document.querySelectorAll("button[data-replay]"), i = 0;
+  var chart = document.querySelector("svg[data-chart]");
+  chart.focus();
+  chart.dispatchEvent(new KeyboardEvent("keydown", { key: "End" }));
+  out.tip = document.getElementById("tip").textContent;
+  out.tabbable = document.querySelectorAll("a[href],button,svg[tabindex='0'],summary").length;
+  out.played = [];
+  function next() {
+    if (i === buttons.length) {
+      var pre = document.createElement("pre");
+      pre.id = "driven"; pre.textContent = JSON.stringify(out);
+      document.body.appendChild(pre);
+      return;
+    }
+    buttons[i].click();
+    (function wait() {
+      var frame = document.getElementById("player");
+      if (frame.dataset.shown !== String(i)) { setTimeout(wait, 20); return; }
+      var inside = frame.contentDocument, scrub = inside.getElementById("scrub");
+      scrub.value = scrub.max; scrub.dispatchEvent(new Event("input"));
+      setTimeout(function () {
+        var thought = inside.querySelector(".thought");
+        out.played.push([inside.getElementById("result").textContent, thought ? thought.textContent : ""]);
+        i += 1; next();
+      }, 50);
+    })();
+  }
+  next();
+});
+</script>
+"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+@pytest.mark.parametrize("window", ["1200,900", "400,800"])
+def test_a_browser_shows_it(run: Path, tmp_path: Path, window: str) -> None:
+    """Read a chart by key, click through the replays, and find nothing on the console."""
+    assert CHROMIUM is not None
+    page = write_report(run, tmp_path / "page.html")
+    page.write_text(page.read_text().replace("</head>", _DRIVER + "</head>", 1))
+    done = subprocess.run(
+        [
+            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+            f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={window}", "--enable-logging=stderr",
+            "--virtual-time-budget=20000", "--dump-dom", page.as_uri(),
+        ],
+        capture_output=True, text=True, check=False, timeout=120,
+    )
+    assert not [x for x in done.stderr.splitlines() if "CONSOLE" in x], done.stderr
+    driven = re.search(r'<pre id="driven">(.*?)</pre>', done.stdout, re.S)
+    assert driven is not None, done.stdout[-2000:]
+    out = json.loads(driven[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    assert "game steps" in out["tip"]
+    assert "push" in out["tip"]
+    assert out["tabbable"] > 15
+    assert len(out["played"]) == 2
+    for result, thought in out["played"]:
+        assert "wins" in result or "Draw" in result
+        assert "tiny" in thought
+        assert "wait" in thought
