@@ -127,8 +127,8 @@ def _triads(ratings: Ratings, logit: np.ndarray, weight: np.ndarray) -> list[Tri
             edges = [edge[i, j], edge[j, k], edge[i, k]]
             curl = float(logit[edges[0]] + logit[edges[1]] - logit[edges[2]])
             z = curl / math.sqrt(float((1.0 / weight[edges]).sum()))
-            at = (i, j, k) if curl > 0.0 else (i, k, j)
-            found.append(Triad(*(m.players[x] for x in at), abs(curl), abs(z)))
+            a, b, c = (m.players[x] for x in ((i, j, k) if curl > 0.0 else (i, k, j)))
+            found.append(Triad(a, b, c, abs(curl), abs(z)))
     if not tested:
         return []
     limit = NormalDist().inv_cdf(1.0 - FALSE_ALARM / 2.0 / tested)
