@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     A :class:`UserError` is printed as one sentence and gives 2, as is what a user's own part raised, or a file that
     cannot be used; ``JSONARGPARSE_DEBUG=true`` adds the traceback that the sentence hides. A run stopped by a signal
-    gives 130 (SIGINT) or 143 (SIGTERM).
+    gives 130 (SIGINT) or 143 (SIGTERM), one ended by an alarm 3.
     """
     # A console script does not see the folder it is called in, where a user's own reward or network lies.
     if os.getcwd() not in sys.path:

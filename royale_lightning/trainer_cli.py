@@ -17,7 +17,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from . import run_folder
-from .callbacks import ResumeRules, RunCheckpoint, SignalStop, StopAfter
+from .callbacks import Alarms, ResumeRules, RunCheckpoint, SignalStop, StopAfter
 from .callbacks.base import MAX_STEPS_REFUSED, MAX_TIME_REFUSED, RELOAD_REFUSED, VALIDATION_REFUSED, callbacks_of
 from .checkpoint_files import whole_checkpoint
 from .errors import UserError
@@ -35,6 +35,10 @@ def _read_part(value: Any) -> PartSetting:
 
 
 register_type(PartSetting, serializer=lambda setting: setting.value, deserializer=_read_part)
+
+
+#: Exit code of a run that an alarm ended.
+HALTED = 3
 
 
 class RoyaleParser(LightningArgumentParser):
@@ -73,8 +77,9 @@ class RoyaleCLI(LightningCLI):
     """The command line over one module and one data module.
 
     Differs from LightningCLI in this: a run's own configuration is read with its checkpoint, instead of the
-    checkpoint's hyper-parameters overriding what the user typed; ``fit`` has ``--run_dir``, ``--checkpoint.*`` and
-    ``--stop.*``; the others have ``--games``, ``--seed`` and ``--out``; ``--seed_everything`` seeds the battles too.
+    checkpoint's hyper-parameters overriding what the user typed; ``fit`` has ``--run_dir``, ``--checkpoint.*``,
+    ``--stop.*`` and ``--alarms.*``; the others have ``--games``, ``--seed`` and ``--out``; ``--seed_everything`` seeds
+    the battles too.
     """
 
     def __init__(
@@ -141,6 +146,7 @@ class RoyaleCLI(LightningCLI):
             )
             parser.add_lightning_class_args(RunCheckpoint, "checkpoint")
             parser.add_lightning_class_args(StopAfter, "stop")
+            parser.add_lightning_class_args(Alarms, "alarms")
         else:
             games = DEFAULT_GAMES[subcommand]
             parser.add_argument("--games", type=int, default=games, help="Games per opponent.")
@@ -200,7 +206,7 @@ class RoyaleCLI(LightningCLI):
         settings = {**config["trainer"], **kwargs}
         given = settings.get("callbacks") or []
         given = list(given) if isinstance(given, list) else [given]
-        # The settings under --stop and --checkpoint make a callback each, unless the configuration lists one.
+        # The settings under --stop, --checkpoint and --alarms make a callback each, unless the configuration lists one.
         extra = [config[key] for key in self._parser(subcommand).callback_keys]
         wanted = settings.get("enable_checkpointing") is not False and not settings.get("barebones")
         extra = [c for c in extra if wanted or not isinstance(c, RunCheckpoint)]
@@ -307,5 +313,7 @@ def run(
     # A child rank that ends with another code makes Lightning kill the launching process.
     if not cli.trainer.is_global_zero:
         return 0
+    if any(isinstance(c, Alarms) and c.halted for c in callbacks_of(cli.trainer)):
+        return HALTED
     stopped = [c.received for c in callbacks_of(cli.trainer) if isinstance(c, SignalStop) and c.received]
     return 128 + stopped[0] if stopped else 0

@@ -12,7 +12,9 @@ from lightning.pytorch.loggers import CSVLogger, Logger
 
 from . import run_folder
 from .callbacks import (
+    Alarms,
     FiniteGuard,
+    IterationClock,
     LiveControl,
     MetricLog,
     Progress,
@@ -54,6 +56,8 @@ def with_our_callbacks(callbacks: Iterable[Callback], settings: Mapping[str, Any
     ours: list[tuple[type[Callback], type[Callback], bool]] = [
         (FiniteGuard, FiniteGuard, True),
         (ResumeRules, ResumeRules, True),
+        (IterationClock, IterationClock, True),
+        (Alarms, Alarms, True),
         (MetricLog, MetricLog, True),
         (StopAfter, StopAfter, True),
         (LiveControl, LiveControl, True),

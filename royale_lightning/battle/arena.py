@@ -112,7 +112,7 @@ class Arena:
         self.settings = settings
         self.codec = codec
         self.gamma = 1.0
-        self.refused = 0
+        self._refused = 0
         self._episodes: list[_Episode | None] = [None] * len(self.games)
         # A thread without a battle would cost its start in every round.
         self._threads = min(settings.threads, len(self.games))
@@ -154,6 +154,12 @@ class Arena:
         for slot in slots:
             b, seat = divmod(int(slot), 2)
             self.games[b].encode(seat, self.round.rows[slot])
+
+    @property
+    def refused(self) -> int:
+        """Actions the engine refused so far, in ended and running battles."""
+        running = (g.refused for g, e in zip(self.games, self._episodes, strict=True) if e is not None)
+        return self._refused + sum(running)
 
     @property
     def loss(self) -> Loss:
@@ -358,7 +364,7 @@ class Arena:
                 if e.seats[seat].player == LEARNER:
                     game.encode(seat, r.final_rows[2 * b + seat])
                     r.final[2 * b + seat] = 1
-        self.refused += game.refused
+        self._refused += game.refused
         self._episodes[b] = None
         return self._record(e, game)
 
@@ -382,6 +388,7 @@ class Arena:
                 continue
             if game.choice[seat]:
                 r.kind[slot] = CHOICE
+                game.offers(seat, r.offers[slot])
             elif self._forced(e, seat):
                 r.kind[slot] = FORCED
             else:

@@ -14,7 +14,7 @@ from .game import Game, Outcome
 from .layout import MASK
 from .opponents import reads_observation
 from .rewards import tower_fractions
-from .round import Assignment, Situation
+from .round import HAND, Assignment, Situation
 from .save_state import Refused, SaveState, check_hash, rest_of_limit
 from .spec import BattleSpec
 
@@ -46,6 +46,8 @@ class EnvGame(Game):
         self.spec = spec
         self.env = make_env(spec)
         self.layout = spec.row_layout.single
+        # An action space of another shape offers no cards to count.
+        self._grid = spec.action_layout.tiles if spec.action_layout.slots == HAND else 0
         self.choice = [False, False]
         self.reward = [0.0, 0.0]
         self.full = [False, False]
@@ -162,6 +164,14 @@ class EnvGame(Game):
             raise Refused(f"a save state of tick {state.tick} is of a battle that is over")
         for name, part in takes.items():
             part.set_state(state.parts[name])
+
+    def offers(self, seat: int, out: np.ndarray) -> None:
+        out[:] = -1
+        if self._grid:
+            mask = self._obs[AGENTS[seat]][MASK]
+            for k, card in enumerate(self.env.battle_state.players[seat].hand):
+                if mask[1 + k * self._grid : 1 + (k + 1) * self._grid].any():
+                    out[k] = card
 
     def state_hash(self) -> int:
         return int(self.env.engine.state_hash())

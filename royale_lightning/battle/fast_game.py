@@ -32,6 +32,7 @@ from .wire import (
     G_WINNER,
     P_CROWNS,
     P_ELIXIR,
+    P_HAND,
     P_TOWER_HP,
     P_TOWER_MAX,
     STATE,
@@ -97,6 +98,14 @@ def _begin(js: Any, row: Any, ints: Any, const: Any) -> None:
     law = const[C_LAW : C_LAW + 8]
     for team in range(2):
         seed_memory(ints[team * MEMORY : (team + 1) * MEMORY], team, g_of(row), p_of(row), law)
+
+
+@njit(cache=True)
+def _offers(row: Any, seat: int, ints: Any, grids_any: Any, out: Any) -> None:
+    found = ints[_B_FOUND + 4 * seat : _B_FOUND + 4 * seat + 4]
+    hand = p_of(row)[seat]
+    for k in range(4):
+        out[k] = hand[P_HAND + k] if found[k] >= 0 and grids_any[found[k]] else -1
 
 
 class FastGame(Game):
@@ -224,6 +233,9 @@ class FastGame(Game):
     @cached_property
     def _default_view(self) -> DefaultView:
         return DefaultView(self.tables)
+
+    def offers(self, seat: int, out: np.ndarray) -> None:
+        _offers(self.row, seat, self.ints, self.tables.cache.table[2], out)
 
     def outcome(self) -> Outcome:
         G, P = g_of(self.row), p_of(self.row)

@@ -97,6 +97,9 @@ class StackedGame(Game):
     def scripted_view(self, seat: int, whole: bool = False) -> tuple[dict[str, Any], np.ndarray]:
         return self.game.scripted_view(seat, whole)
 
+    def offers(self, seat: int, out: np.ndarray) -> None:
+        self.game.offers(seat, out)
+
     def outcome(self) -> Outcome:
         return self.game.outcome()
 

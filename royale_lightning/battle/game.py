@@ -60,6 +60,10 @@ class Game(ABC):
         """
 
     @abstractmethod
+    def offers(self, seat: int, out: np.ndarray) -> None:
+        """Write the hand's catalogue ids into ``out`` (int16 ``[HAND]``), -1 for a card without a legal tile."""
+
+    @abstractmethod
     def outcome(self) -> Outcome: ...
 
     @abstractmethod

@@ -26,6 +26,8 @@ COURSE_STEPS = 20
 #: segment of the trajectory store. Strength is measured on true starts alone.
 TRUE, POOL, CURRICULUM, BUCKET = "true", "pool", "curriculum", "bucket"
 START_KINDS = (TRUE, POOL, CURRICULUM, BUCKET)
+#: Cards a seat holds in its hand: Clash Royale's rule, and every grid of RoyaleGym's.
+HAND = 4
 
 
 @dataclass(frozen=True)
@@ -190,20 +192,24 @@ class Round:
     What comes next:
         kind: uint8 ``[slots]``, IDLE, CHOICE or FORCED (a value-only row).
         rows: uint8 ``[slots, row_bytes]``, valid where ``kind`` is not IDLE.
+        offers: int16 ``[slots, HAND]``, valid where ``kind`` is CHOICE: the catalogue id of each card in hand that has
+            a legal tile, -1 for the others. What a decision is measured by; no policy sees it.
         ordinal, game_step: int32 ``[battles]``, address of the decision for its random draws.
     """
 
     _ARRAYS = (
-        ("rows", "uint8", 2, True),
-        ("final_rows", "uint8", 2, True),
-        ("reward", "float32", 2, False),
-        ("duration", "int32", 1, False),
-        ("ordinal", "int32", 1, False),
-        ("game_step", "int32", 1, False),
-        ("action", "int32", 2, False),
-        ("end", "uint8", 1, False),
-        ("final", "uint8", 2, False),
-        ("kind", "uint8", 2, False),
+        # Name, dtype, how many a battle, how wide each is (None: a row).
+        ("rows", "uint8", 2, None),
+        ("final_rows", "uint8", 2, None),
+        ("reward", "float32", 2, 1),
+        ("duration", "int32", 1, 1),
+        ("ordinal", "int32", 1, 1),
+        ("game_step", "int32", 1, 1),
+        ("action", "int32", 2, 1),
+        ("offers", "int16", 2, HAND),
+        ("end", "uint8", 1, 1),
+        ("final", "uint8", 2, 1),
+        ("kind", "uint8", 2, 1),
     )
 
     rows: np.ndarray
@@ -214,6 +220,7 @@ class Round:
     game_step: np.ndarray
     action: np.ndarray
     end: np.ndarray
+    offers: np.ndarray
     final: np.ndarray
     kind: np.ndarray
 
@@ -230,8 +237,8 @@ class Round:
 
     @classmethod
     def _shapes(cls, battles: int, row_bytes: int) -> Iterator[tuple[str, str, int, tuple[int, ...]]]:
-        for name, dtype, per, is_row in cls._ARRAYS:
-            shape = (per * battles, row_bytes) if is_row else (per * battles,)
+        for name, dtype, per, wide in cls._ARRAYS:
+            shape = (per * battles,) if wide == 1 else (per * battles, wide or row_bytes)
             yield name, dtype, int(np.dtype(dtype).itemsize * np.prod(shape)), shape
 
     @classmethod

@@ -1,8 +1,10 @@
 """The thin glue between a Lightning run and our parts: each says when one thing happens, and can be left out."""
 
+from .alarms import Alarms
 from .base import RunCallback, in_order
 from .battle_replays import BattleReplays
 from .checkpoint import RunCheckpoint
+from .clock import IterationClock
 from .finite_guard import FiniteGuard
 from .live_control import LiveControl
 from .metric_log import MetricLog
@@ -15,8 +17,10 @@ from .snapshot_promotion import SnapshotPromotion
 from .stop_after import StopAfter
 
 __all__ = [
+    "Alarms",
     "BattleReplays",
     "FiniteGuard",
+    "IterationClock",
     "LiveControl",
     "MetricLog",
     "Progress",

@@ -20,6 +20,7 @@ EPOCH_END_ORDER = (
     "SnapshotPromotion",
     "RatingUpdate",
     "BattleReplays",
+    "IterationClock",
     "Alarms",
     "MetricLog",
     "Progress",

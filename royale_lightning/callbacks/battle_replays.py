@@ -14,7 +14,7 @@ from ..battle.arena import LEARNER
 from ..errors import UserError
 from ..ladder.chosen_battles import ChosenBattles
 from .base import RunCallback, is_dry
-from .row import add_to_next_row, iterations_done
+from .row import add_seconds, iteration_row, iterations_done
 
 #: Folder of the sets inside a run, ``replays/iteration-000050/best.html``.
 REPLAYS = "replays"
@@ -65,7 +65,7 @@ class BattleReplays(RunCallback):
             return
         started = time.monotonic()
         self._write(trainer, pl_module, Path(trainer.default_root_dir) / REPLAYS / f"iteration-{iteration:06d}")
-        add_to_next_row(trainer, "time/replays", time.monotonic() - started)
+        add_seconds(iteration_row(trainer), "time/replays", time.monotonic() - started)
 
     def _write(self, trainer: Trainer, pl_module: Any, folder: Path) -> None:
         # Here: a run without replays never imports a page.

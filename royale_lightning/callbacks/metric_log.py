@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,12 @@ class MetricLog(RunCallback):
 
     The log is ours and always written; loggers are views of the same rows, with game steps as their x-axis. A
     metric that was not measured, or is not finite, is left out of the row, never written as 0.
-
-    Adds ``time/iteration`` (the epoch), ``time/between`` (from the previous row to this epoch: ladder, checkpoint),
-    both in seconds, and ``game_steps_per_s`` over the two together.
     """
 
     def __init__(self) -> None:
         self._log: JsonLines | None = None
         self._resume_at: int | None = None
         self._offset = 0
-        self._row_at: float | None = None
-        self._steps_at_row = 0.0
-        self._epoch_at = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         if self._log is not None:
@@ -44,7 +37,6 @@ class MetricLog(RunCallback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         resume_at, self._resume_at = self._resume_at, None
-        self._row_at = None
         if not trainer.is_global_zero or is_dry(trainer):
             return
         path = Path(trainer.default_root_dir) / "metrics.jsonl"
@@ -53,12 +45,8 @@ class MetricLog(RunCallback):
             print(f"metrics of iterations after the checkpoint moved to {aside}")
         self._log = JsonLines(path)
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._epoch_at = time.monotonic()
-
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         row = iteration_row(trainer)
-        self._add_timings(row)
         if not trainer.is_global_zero:
             return
         finite = {k: v for k, v in row.items() if v is not None and math.isfinite(v)}
@@ -68,14 +56,6 @@ class MetricLog(RunCallback):
             logger.log_metrics(finite, step=int(row["game_steps"]))
             # CSVLogger writes by itself only when the step is a multiple of a hundred.
             logger.save()
-
-    def _add_timings(self, row: dict[str, float]) -> None:
-        now = time.monotonic()
-        row["time/iteration"] = now - self._epoch_at
-        if self._row_at is not None:
-            row["time/between"] = self._epoch_at - self._row_at
-            row["game_steps_per_s"] = (row["game_steps"] - self._steps_at_row) / max(now - self._row_at, 1e-9)
-        self._row_at, self._steps_at_row = now, row["game_steps"]
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         # Lightning calls no teardown hook after an exception.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from weakref import WeakKeyDictionary
 
 from lightning.pytorch import Trainer
@@ -31,12 +32,14 @@ def iteration_row(trainer: Trainer) -> dict[str, float]:
     cached = _ROWS.get(trainer)
     if cached is not None and cached[0] == iteration:
         return cached[1]
+    started = time.monotonic()
     row: dict[str, float] = {"iteration": iteration, "game_steps": game_steps(trainer)}
     for source in (trainer.lightning_module, trainer.datamodule):  # type: ignore[attr-defined]
         metrics = getattr(source, "iteration_metrics", None)
         if metrics is not None:
             row.update(metrics())
     row.update(_NEXT.pop(trainer, {}))
+    row["time/measure"] = time.monotonic() - started
     _ROWS[trainer] = (iteration, row)
     return row
 

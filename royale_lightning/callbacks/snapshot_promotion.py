@@ -24,7 +24,8 @@ class SnapshotPromotion(RunCallback):
     on cadence, and its verdict says that the gate was skipped for its budget. After that a candidate is judged as soon
     as a gate can be paid for. Each verdict is a file ``RUN/ladder/verdict-<n>.json``.
 
-    Adds ``ladder/pool`` (members) to every row and ``ladder/verdicts`` (how many so far).
+    Adds ``ladder/pool`` (members), ``ladder/verdicts`` (how many so far) and ``ladder/rejections`` (in a row) to every
+    row.
 
     Args:
         first_game_steps: before the first snapshot. 30,000 are half a minute of a small network on two cores, and the
@@ -86,4 +87,5 @@ class SnapshotPromotion(RunCallback):
             ladder.act(lambda: consider(ladder, bot, self.gate, self.anchors, rule, iteration, steps))
         row = iteration_row(trainer)
         row["ladder/pool"], row["ladder/verdicts"] = len(ladder.pool), ladder.progress.verdicts
+        row["ladder/rejections"] = ladder.progress.rejections
         add_seconds(row, "time/ladder", ladder.seconds - before)

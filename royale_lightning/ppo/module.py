@@ -14,6 +14,7 @@ from torch import Tensor
 from ..battle.actions import ActionLayout
 from ..battle.streams import stream_seed
 from ..errors import UserError
+from ..metrics.process import MB
 from ..nn import NETWORKS, build_network, parameter_groups
 from ..nn.build import seeded
 from ..nn.compiled import CompiledForward
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
 #: The first minibatch of an iteration is computed by the weights that acted, so every ratio is 1 but for rounding.
 RATIO_TOLERANCE = {"32": 1e-3, "bf16": 5e-2, "16": 5e-2}
+
+
+def ratio_tolerance(precision: str) -> float:
+    """The tolerance of a Trainer's ``precision``."""
+    return RATIO_TOLERANCE["bf16" if "bf16" in precision else "16" if precision.startswith("16") else "32"]
 
 
 class SelfPlayModule(pl.LightningModule):
@@ -80,6 +86,7 @@ class SelfPlayModule(pl.LightningModule):
         self._epoch_sums: dict[str, Tensor] = {}
         self._ratio_error: Tensor | None = None
         self._epochs_done = 0
+        self._update_from: float | None = None
         self._seconds = 0.0
         self._explained: Tensor | None = None
 
@@ -140,7 +147,7 @@ class SelfPlayModule(pl.LightningModule):
         self._sums, self._epoch_sums = {}, {}
         self._ratio_error = self._explained = None
         self._epochs_done = 0
-        self._seconds = 0.0
+        self._update_from = None
 
     def forward(self, obs: dict[str, Tensor]) -> Any:
         return self.network(obs)
@@ -196,10 +203,12 @@ class SelfPlayModule(pl.LightningModule):
             sums["rows"] = sums["rows"] + rows if "rows" in sums else rows
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        self._mark = time.perf_counter()
+        if self._update_from is None:
+            self._update_from = time.perf_counter()
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self._seconds += time.perf_counter() - self._mark
+        assert self._update_from is not None
+        self._seconds = time.perf_counter() - self._update_from
 
     def epoch_kl(self) -> float:
         """Mean KL of the PPO epoch that just ended: the update's one synchronisation."""
@@ -219,7 +228,9 @@ class SelfPlayModule(pl.LightningModule):
         if self.trainer.world_size > 1:
             torch.distributed.all_reduce(packed)
             torch.distributed.all_reduce(ratio, op=torch.distributed.ReduceOp.MAX)
+        started = time.perf_counter()
         total = dict(zip(names, packed.tolist(), strict=True))
+        waited = time.perf_counter() - started  # for a GPU that still had minibatches before it
         out = {"ppo/ppo_epochs_done": float(self._epochs_done), "ppo/ratio_error": float(ratio)}
         for name, x in total.items():
             if name == "rows" or name.endswith("_rows"):
@@ -235,6 +246,10 @@ class SelfPlayModule(pl.LightningModule):
             out[f"auxiliary/{name}/gradient_share"] = float(share)
         out["ppo/learning_rate"] = self.numbers.learning_rate
         out["time/update"] = self._seconds
+        out["speed/update_rows_per_s"] = total["rows"] / max(1e-9, self._seconds + waited)
+        if self.device.type == "cuda":
+            out["health/gpu_memory_mb"] = torch.cuda.max_memory_reserved(self.device) / MB
+            out["health/gpu_free_mb"] = torch.cuda.mem_get_info(self.device)[0] / MB
         return out
 
     # ---- bots and scores -------------------------------------------------------------------------------------
@@ -287,14 +302,18 @@ class SelfPlayModule(pl.LightningModule):
         if self._ratio_error is not None and self.global_step == 0:
             self.check_ratio()
 
+    @property
+    def ratio_tolerance(self) -> float:
+        """How far rounding at the Trainer's precision may move a ratio from 1."""
+        return ratio_tolerance(str(self.trainer.precision))
+
     def check_ratio(self) -> None:
         """Refuse to learn when the first minibatch's ratios are not 1: the stored rows are not what acted.
 
         Raises:
             RuntimeError: with the error found and the tolerance of this precision.
         """
-        precision = str(self.trainer.precision)
-        limit = RATIO_TOLERANCE["bf16" if "bf16" in precision else "16" if precision.startswith("16") else "32"]
+        limit = self.ratio_tolerance
         error = float(self._ratio_error) if self._ratio_error is not None else 0.0
         if not error <= limit:
             raise RuntimeError(

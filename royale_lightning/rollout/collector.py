@@ -59,6 +59,7 @@ class Rollout:
         forced_share: share of the learner's decisions that were forced.
         seconds: wall time by phase: ``step``, ``inference``, ``other``.
         heap: uint8 ``[places, frame_bytes]``.
+        offers: int16 ``[n, HAND]``, cards that could be played at each row, as in ``Round``; all -1 on forced ones.
         value_errors: per episode and seat, mean absolute advantage of the rows it left in this iteration, None without
             any; there once advantages are.
         history: int64 ``[n, frames]``, places of each row's frames in the heap, oldest first; None for one frame.
@@ -81,6 +82,7 @@ class Rollout:
     forced_share: float
     seconds: dict[str, float]
     heap: Tensor
+    offers: np.ndarray
     history: Tensor | None = None
     value_errors: list[tuple[float | None, float | None]] = field(default_factory=list)
     battles_voided: int = 0
@@ -202,6 +204,7 @@ class Collector:
         heap, n = self._heap, 0
         action, log_prob, value, choice = [], [], [], []
         history: list[np.ndarray] = []
+        offers: list[np.ndarray] = []
         if self._frames is not None:
             self._frames.begin()
         cells: list[tuple[np.ndarray, ...]] = []
@@ -261,6 +264,7 @@ class Collector:
                 if self._frames is not None:
                     history.append(self._frames.add(heap, r.rows[mine], mine, is_choice, n))
                 r.action[mine] = a.cpu().numpy()
+                offers.append(np.where(is_choice[:, None], r.offers[mine], -1))
                 action.append(a)
                 log_prob.append(lp)
                 value.append(v)
@@ -311,6 +315,7 @@ class Collector:
             forced_share=1.0 - chosen / max(1, decisions),
             seconds=seconds,
             heap=heap,
+            offers=np.concatenate(offers)[kept],
             history=torch.from_numpy(np.concatenate(history)[kept]).to(self.device) if history else None,
             battles_voided=voids.battles,
             rows_voided=len(voids.rows),

@@ -6,41 +6,44 @@ import contextlib
 import ctypes
 import inspect
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
 from .. import run_folder
-from ..battle.arena import LEARNER
 from ..battle.engine import engine_identity
-from ..battle.opponents import PREFIX, is_scripted, make_opponent
+from ..battle.opponents import make_opponent
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
 from ..errors import UserError
 from ..ladder.frozen import FrozenActors
 from ..ladder.ladder import Ladder
 from ..measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
+from ..metrics.process import process_figures
 from ..nn.protocol import Inputs
 from ..parts import Part
 from .advantage import ESTIMATORS
 from .collector import Collector, Rollout
 from .dataset import SelfPlayDataset
+from .measures import (
+    TrainingScores,
+    battle_figures,
+    full_battles,
+    play_figures,
+    rollout_figures,
+    source_counts,
+    source_figures,
+)
 from .returns import Moments, ReturnScaler
 from .settings import OpponentShares, RolloutSettings
-from .sources import RolloutSource, make_source
+from .sources import InlineSource, RolloutSource, make_source
 from .start_metrics import by_start
 from .training_results import training_results
-
-#: Episodes per opponent over which the training score is averaged; an iteration alone has too few.
-_SCORE_WINDOW = 60
-
 
 #: Iterations between two calls of :func:`_give_back_memory`.
 _TRIM_EVERY = 16
@@ -112,7 +115,7 @@ class SelfPlayData(pl.LightningDataModule):
         self._restored: dict[str, Any] | None = None
         self._metrics: dict[str, float] = {}
         self._counted: dict[str, int] = {}
-        self._scores: dict[str, list[float]] = defaultdict(list)
+        self._scores = TrainingScores()
 
     @property
     def inputs(self) -> Inputs:
@@ -287,55 +290,19 @@ class SelfPlayData(pl.LightningDataModule):
         self._metrics = self._measure(r, scale, clipped)
 
     def _measure(self, r: Rollout, scale: float, clipped: int) -> dict[str, float]:
-        m: dict[str, float] = {
-            "rollout/rows": len(r.rows),
-            "rollout/choice_rows": float(r.choice.sum().item()),
-            "rollout/rounds": r.rounds,
-            "rollout/game_steps": r.game_steps,
-            "rollout/forced_share": r.forced_share,
-            "rollout/return_scale": scale,
-            "rollout/rewards_clipped": clipped,
-            "time/step": r.seconds["step"],
-            "time/inference": r.seconds["inference"],
-            "time/collect_other": r.seconds["other"],
-        }
+        battles = full_battles(r.episodes)
+        self._scores.add(battles)
+        used = self.rollout.minibatches * self.rollout.minibatch_rows
+        m = rollout_figures(r, used, scale, clipped)
         if self._source is not None:
-            loss = self._source.loss()
-            counted = {
-                "actions_refused": self._source.refused(), "codec_clipped": loss.clipped, "codec_rounded": loss.rounded
-            }
-            # Of this iteration: a source counts from its own start, which a resume would show.
-            m.update({f"health/{k}": n - self._counted.get(k, 0) for k, n in counted.items()})
-            self._counted = counted
-            for kind in ("killed", "hung", "raised"):
-                m[f"health/workers_{kind}"] = r.faults.get(kind, 0)
-            m["health/battles_voided"], m["health/rows_voided"] = r.battles_voided, r.rows_voided
-        m.update(by_start(r.episodes, r.start_steps, r.value_errors))
-        played = [e for e in r.episodes if e.from_true_start and not e.staggered]
-        m["battle/episodes"] = len(played)
-        if played:
-            m["battle/ticks"] = float(np.mean([e.ticks for e in played]))
-            m["battle/truncated"] = float(np.mean([e.truncated for e in played]))
-            m["battle/draws"] = float(np.mean([e.winner == 2 for e in played]))
-            mine = [(e, s) for e in played for s in (0, 1) if e.players[s] == LEARNER]
-            m["battle/return"] = float(np.mean([e.returns[s] for e, s in mine]))
-            m["policy/plays_per_battle"] = float(np.mean([e.plays[s] for e, s in mine]))
-            m["policy/choices_per_battle"] = float(np.mean([e.choices[s] for e, s in mine]))
-            m["policy/leak_share"] = float(np.mean([e.leak_steps[s] / max(1, e.game_steps) for e, s in mine]))
-            m["battle/crowns_for"] = float(np.mean([e.crowns[s] for e, s in mine]))
-        for e in played:
-            for s in (0, 1):
-                other = e.players[1 - s]
-                score = e.score(s)
-                if e.players[s] == LEARNER and is_scripted(other) and score is not None:
-                    window = self._scores[other.removeprefix(PREFIX)]
-                    window.append(score)
-                    del window[:-_SCORE_WINDOW]
-        for name, window in self._scores.items():
-            m[f"score/{name}"] = float(np.mean(window))
-        if self._scores:
-            m["score/scripted"] = float(np.mean([np.mean(w) for w in self._scores.values()]))
-        return m
+            processes = not isinstance(self._source, InlineSource)
+            counts = source_counts(self._source)
+            m |= source_figures(r, counts, self._counted, processes) | process_figures(children=processes)
+            self._counted = counts
+        names = [c.name for c in self.battle.cards]
+        choice = r.choice.cpu().numpy() & (r.offers >= 0).any(axis=1)
+        m.update(play_figures(r.action.cpu().numpy(), r.offers, choice, self.battle.action_layout, names))
+        return m | by_start(r.episodes, r.start_steps, r.value_errors) | battle_figures(battles) | self._scores.figures()
 
     def iteration_metrics(self) -> dict[str, float]:
         """Figures of the iteration that was just collected. A figure nobody measured is absent."""
@@ -364,8 +331,8 @@ class SelfPlayData(pl.LightningDataModule):
             "game_steps": self.game_steps,
             "iteration": self.iteration,
             "scaler": dict(self.scaler.state_dict()),
-            "scores": {k: list(v) for k, v in self._scores.items()},
             "ladder": self.ladder.state_dict(),
+            "scores": self._scores.state_dict(),
             "ranks": ranks,
         }
 
@@ -374,6 +341,6 @@ class SelfPlayData(pl.LightningDataModule):
         self.game_steps = int(state["game_steps"])
         self.iteration = int(state["iteration"])
         self.scaler.load_state_dict(state["scaler"])
-        self._scores = defaultdict(list, {k: list(v) for k, v in state["scores"].items()})
         self.ladder.load_state_dict(state["ladder"])
+        self._scores.load_state_dict(state["scores"])
         self._restored = state

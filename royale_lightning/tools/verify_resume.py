@@ -27,6 +27,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ..errors import UserError
+from ..metrics.declarations import repeats
 
 _EPILOG = """\
 Arguments after the ones above go to every fit (--data.battle.deck random).
@@ -41,8 +42,6 @@ PARTS = {
     "state_dict": "weights", "optimizer_states": "optimizer", "lr_schedulers": "optimizer", "callbacks": "callbacks",
     "loops": "loops",
 }
-#: Beginnings of metric keys that say how fast it went, not what was computed.
-TIMED = ("time/", "throughput/", "game_steps_per_s")
 
 
 # ---- digests ---------------------------------------------------------------------------------------------------
@@ -103,7 +102,7 @@ def rows_without_time(run: Path) -> dict[int, dict[str, float]]:
         row = json.loads(line)
         if row["iteration"] in rows:
             raise UserError(f"{run / 'metrics.jsonl'} has iteration {row['iteration']} twice")
-        rows[row["iteration"]] = {k: v for k, v in row.items() if not k.startswith(TIMED)}
+        rows[row["iteration"]] = {k: v for k, v in row.items() if repeats(k)}
     return rows
 
 

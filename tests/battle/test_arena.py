@@ -37,7 +37,8 @@ def drive(
         numbers = np.array([[e.tower_hp, e.returns, e.discounted] for e in r.episodes], dtype=float)
         out.append((
             r.kind.copy(), r.rows[r.kind > 0].copy(), r.reward.copy(), r.duration.copy(), r.end.copy(),
-            r.ordinal.copy(), r.game_step.copy(), r.final.copy(), r.final_rows[r.final > 0].copy(), episodes, numbers,
+            r.ordinal.copy(), r.game_step.copy(), r.final.copy(), r.final_rows[r.final > 0].copy(),
+            r.offers[r.kind == CHOICE].copy(), episodes, numbers,
         ))
         fresh = []
         for b in np.flatnonzero(r.end != RUNNING):
@@ -47,6 +48,7 @@ def drive(
         masks = layout.unpack_mask(layout.views(r.rows)["action_mask"][todo])
         for slot, mask in zip(todo, masks, strict=True):
             assert mask.sum() > 1, "a choice has more than one legal action"
+            assert np.array_equal(r.offers[slot] >= 0, mask[1:].reshape(4, -1).any(1))
             r.action[slot] = 0 if rng.random() < noop else rng.choice(np.flatnonzero(mask)[1:])
     assert arena.refused == 0
     arena.close()

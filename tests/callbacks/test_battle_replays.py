@@ -60,7 +60,7 @@ def test_sets_of_battles_that_verify_with_the_policys_view(tmp_path: Path) -> No
     assert decisions
     assert all(d["value"] is not None and 0 <= d["p_wait"] <= 1 for d in decisions)
     rows = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert rows[2]["time/replays"] > 0, "paid in iteration 2, after its row was written"
+    assert rows[1]["time/replays"] > 0
     saved = torch.load(trainer.checkpoint_callback.best_model_path, weights_only=True)  # type: ignore[union-attr]
     assert saved["callbacks"]["BattleReplays"]["known"]
 

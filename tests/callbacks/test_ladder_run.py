@@ -24,6 +24,7 @@ from royale_lightning.ladder.rating import DavidsonRater
 from royale_lightning.ladder.results import read_results
 from royale_lightning.ladder.seeds import gate_seeds
 from royale_lightning.ladder.verdict import GateContext, Outcome, Verdict
+from royale_lightning.metrics.declarations import undeclared
 
 CONFIG: dict[str, Any] = {
     "trainer": {
@@ -142,6 +143,7 @@ def test_the_learner_is_rated_and_the_log_refits_to_the_same_numbers(straight: P
     )
     assert json.loads(out.stdout) == state["ratings"]
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert undeclared({k for r in rows for k in r}) == []
     rated = [r for r in rows if "ladder/rating" in r]
     assert rated
     last = rated[-1]

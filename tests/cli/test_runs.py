@@ -267,3 +267,14 @@ def test_global_random_generators_go_on_where_they_stood(royale: Royale, monkeyp
         assert royale(f"fit {line}").code == 0
     assert royale("fit --ckpt_path b --stop.iterations 4").code == 0
     assert drawn[1] == drawn[0]
+
+
+def test_alarms_from_the_command_line_and_their_exit_code(royale: Royale) -> None:
+    mine = "'[{class_path: threshold, init_args: {name: late, key: iteration, above: 1, severity: halt}}]'"
+    done = royale(f"fit --stop.iterations 5 --run_dir a --alarms.off '[draws]' --alarms.extra {mine}")
+    assert done.code == 3, done.err
+    assert "the run ends at alarm late" in done.out
+    assert [r.get("alarm/late") for r in rows("a")] == [None, 1]
+    again = royale("fit --ckpt_path a/checkpoints/last.ckpt --stop.iterations 3 --alarms.halt false")
+    assert again.code == 0, again.err
+    assert "'drawz'" in royale("fit --run_dir b --alarms.off '[drawz]'").error

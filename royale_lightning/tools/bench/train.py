@@ -55,7 +55,7 @@ class Trained:
         metrics, before = _after_warm_up(metrics)
         rows = [m["rollout/rows"] for m in metrics]
         return cls(
-            sum(m["time/iteration"] + m.get("time/between", 0.0) for m in metrics),
+            sum(m["time/iteration"] for m in metrics),
             metrics[-1]["game_steps"] - before.get("game_steps", 0),
             sum(rows),
             sum(n * m["ppo/ppo_epochs_done"] for n, m in zip(rows, metrics, strict=True)),

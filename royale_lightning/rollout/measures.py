@@ -1,0 +1,224 @@
+"""An iteration's figures, as functions of what was played; a figure that nobody measured is absent, never 0.
+
+Every figure has one population, which its declaration (:mod:`royale_lightning.metrics.declarations`) names: episodes
+that began at a true start and were not staggered, the learner's own seats of them, or the choice rows of the rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..battle.actions import ActionLayout
+from ..battle.arena import LEARNER
+from ..battle.opponents import PREFIX, is_scripted
+from ..battle.round import EpisodeRecord
+from ..metrics.intervals import wilson
+from .start_metrics import learner_scores
+
+if TYPE_CHECKING:
+    from .collector import Rollout
+    from .sources import RolloutSource
+
+#: Episodes per opponent over which the training score is averaged; an iteration alone has too few.
+SCORE_WINDOW = 60
+#: Mirror battles over which the seats are compared: 95 % then is 5 points either way.
+SEAT_WINDOW = 400
+#: Fewer mirror battles say nothing about the seats: five blue wins in a row happen every week.
+SEAT_LEAST = 50
+#: Fewer plays say nothing about where: twenty on 576 tiles always have a favourite.
+TILES_LEAST = 100
+#: Tiles a card's favourites are counted on.
+TOP_TILES = 10
+_TICKS_A_MINUTE = 1200
+_Z95 = 1.959964
+
+
+def rollout_figures(r: Rollout, used: int, scale: float, clipped: int) -> dict[str, float]:
+    """``rollout/...`` and the parts of collection in ``time/...``.
+
+    Args:
+        r: an iteration's experience, its clock stopped.
+        used: rows of one PPO epoch; a rollout ends after a whole round, so some are left over.
+        scale: what rewards were divided by.
+        clipped: rewards cut by ``ppo.reward_clip``.
+    """
+    return {
+        "rollout/rows": len(r.rows),
+        "rollout/choice_rows": float(r.choice.sum().item()),
+        "rollout/rows_unused": 1.0 - used / len(r.rows),
+        "rollout/rounds": r.rounds,
+        "rollout/game_steps": r.game_steps,
+        "rollout/forced_share": r.forced_share,
+        "rollout/return_scale": scale,
+        "rollout/rewards_clipped": clipped,
+        "time/step": r.seconds["step"],
+        "time/inference": r.seconds["inference"],
+        "time/collect_other": r.seconds["other"],
+        "speed/collect_game_steps_per_s": r.game_steps / max(1e-9, sum(r.seconds.values())),
+    }
+
+
+def source_counts(source: RolloutSource) -> dict[str, int]:
+    """What a source counts from its own start."""
+    loss = source.loss()
+    return {"actions_refused": source.refused(), "codec_clipped": loss.clipped, "codec_rounded": loss.rounded}
+
+
+def source_figures(
+    r: Rollout, counts: Mapping[str, int], before: Mapping[str, int], processes: bool
+) -> dict[str, float]:
+    """``health/...`` of where battles step.
+
+    Args:
+        r: an iteration's experience.
+        counts, before: :func:`source_counts` now and an iteration ago; the figures are of the iteration, since a
+            source of a resumed run counts anew.
+        processes: whether there are workers that can be lost.
+    """
+    m: dict[str, float] = {f"health/{k}": n - before.get(k, 0) for k, n in counts.items()}
+    if processes:
+        for how, times in r.faults.items():
+            m[f"health/workers_{how}"] = times
+        m["health/workers_lost"] = sum(r.faults.values())
+        m["health/battles_voided"], m["health/rows_voided"] = r.battles_voided, r.rows_voided
+    return m
+
+
+def full_battles(episodes: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
+    """Those from a true start whose first steps nobody played at random: what the learner does in a battle."""
+    return [e for e in episodes if e.from_true_start and not e.staggered]
+
+
+def battle_figures(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
+    """``battle/...`` and the learner's ``policy/...`` per battle, of :func:`full_battles`."""
+    m: dict[str, float] = {"battle/episodes": len(episodes)}
+    mine = [(e, s) for e in episodes for s in (0, 1) if e.players[s] == LEARNER]
+    if not mine:
+        return m
+
+    def mean(values: Sequence[float]) -> float:
+        return float(np.mean(values))
+
+    m["battle/ticks"] = mean([e.ticks for e in episodes])
+    m["battle/truncated"] = mean([e.truncated for e in episodes])
+    m["battle/draws"] = mean([e.winner == 2 for e in episodes])
+    m["battle/return"] = mean([e.returns[s] for e, s in mine])
+    m["battle/crowns_for"] = mean([e.crowns[s] for e, s in mine])
+    m["battle/crowns_against"] = mean([e.crowns[1 - s] for e, s in mine])
+    m["battle/tower_hp_own"] = mean([e.tower_hp[s] for e, s in mine])
+    m["battle/tower_hp_enemy"] = mean([e.tower_hp[1 - s] for e, s in mine])
+    m["policy/plays_per_battle"] = mean([e.plays[s] for e, s in mine])
+    m["policy/choices_per_battle"] = mean([e.choices[s] for e, s in mine])
+    minutes = sum(e.ticks for e, _ in mine) / _TICKS_A_MINUTE
+    if minutes:
+        m["policy/plays_per_minute"] = sum(e.plays[s] for e, s in mine) / minutes
+    m["policy/leak_share"] = mean([e.leak_steps[s] / max(1, e.game_steps) for e, s in mine])
+    agreement = return_agreement(
+        np.array([e.returns[s] for e, s in mine if e.score(s) == 1.0]),
+        np.array([e.returns[s] for e, s in mine if e.score(s) == 0.0]),
+    )
+    if agreement is not None:
+        m["battle/return_agreement"] = agreement
+    return m
+
+
+def return_agreement(won: np.ndarray, lost: np.ndarray) -> float | None:
+    """How often a won episode's return exceeds a lost one's (equal counts half): the reward's sense of winning.
+
+    The area under the ROC curve of the return as a predictor of the result (Mann and Whitney 1947).
+
+    Args:
+        won, lost: returns, each ``[n]``.
+
+    Returns:
+        A share in [0, 1], 0.5 for a reward that knows nothing of winning; None without a win or without a loss.
+    """
+    if not len(won) or not len(lost):
+        return None
+    ordered = np.sort(lost)
+    below, up_to = np.searchsorted(ordered, won, "left"), np.searchsorted(ordered, won, "right")
+    return float((below + up_to).mean() / 2 / len(lost))
+
+
+def play_figures(
+    action: np.ndarray, offers: np.ndarray, choice: np.ndarray, layout: ActionLayout, names: Sequence[str]
+) -> dict[str, float]:
+    """``policy/...`` and ``card/...`` of the learner's choice rows: which cards are played, and where.
+
+    Args:
+        action: int ``[n]``, flat action indices.
+        offers: int16 ``[n, hand]``, as in ``Round``: ids of the cards that could be played, else -1.
+        choice: bool ``[n]``, rows with more than one legal action.
+        layout: of the action indices.
+        names: of the cards, by id.
+    """
+    action, offers = action[choice], offers[choice]
+    m: dict[str, float] = {}
+    if not len(action):
+        return m
+    m["policy/play_rate"] = float((action > 0).mean())
+    at = np.flatnonzero((action > 0) & (action <= layout.slots * layout.tiles))
+    if not layout.slots or not len(at):
+        return m
+    slot, tile = np.divmod(action[at] - 1, layout.tiles)
+    card = offers[at, slot].astype(np.int64)
+    tiles = np.bincount(tile, minlength=layout.tiles) / len(tile)
+    used = tiles[tiles > 0]
+    by_card = np.bincount(card * layout.tiles + tile, minlength=len(names) * layout.tiles)
+    favourites = np.sort(by_card.reshape(-1, layout.tiles), axis=1)[:, -TOP_TILES:].sum(axis=1)
+    if len(at) >= TILES_LEAST:
+        m["policy/tile_entropy"] = float(-(used * np.log(used)).sum())
+        m["policy/tile_top_share"] = float(tiles.max())
+        m["policy/card_tile_top_share"] = float(favourites.max() / len(card))
+    played = np.bincount(card, minlength=len(names))
+    offered = np.bincount(offers[offers >= 0].astype(np.int64), minlength=len(names))
+    for i in np.flatnonzero(offered).tolist():
+        m[f"card/{names[i]}/play_share"] = float(played[i] / len(card))
+        m[f"card/{names[i]}/play_rate"] = float(played[i] / offered[i])
+    return m
+
+
+class TrainingScores:
+    """The learner's results over its last battles: per opponent, per kind of opponent, per seat of mirror battles."""
+
+    def __init__(self) -> None:
+        self._scores: dict[str, list[float]] = {}
+        self._blue: list[float] = []
+
+    def add(self, episodes: Sequence[EpisodeRecord]) -> None:
+        """Count :func:`full_battles`; others say nothing about strength."""
+        for e in episodes:
+            if e.players == (LEARNER, LEARNER):
+                if (blue := e.score(0)) is not None:
+                    self._blue.append(blue)
+                continue
+            for seat, score in learner_scores(e):
+                other = e.players[1 - seat]
+                name = other.removeprefix(PREFIX) if is_scripted(other) else "pool"
+                self._scores.setdefault(name, []).append(score)
+        for window in self._scores.values():
+            del window[:-SCORE_WINDOW]
+        del self._blue[:-SEAT_WINDOW]
+
+    def figures(self) -> dict[str, float]:
+        """``score/...`` of every opponent met so far, and ``battle/blue_...`` once there are enough mirror battles."""
+        means = {name: float(np.mean(window)) for name, window in self._scores.items()}
+        m = {f"score/{name}": mean for name, mean in means.items()}
+        scripted = [mean for name, mean in means.items() if name != "pool"]
+        if scripted:
+            m["score/scripted"] = float(np.mean(scripted))
+        if len(self._blue) >= SEAT_LEAST:
+            blue = float(np.mean(self._blue))
+            m["battle/blue_score"] = blue
+            m["battle/blue_low"], m["battle/blue_high"] = wilson(blue, len(self._blue), _Z95)
+        return m
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"scores": {k: list(v) for k, v in self._scores.items()}, "blue": list(self._blue)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._scores = {k: list(v) for k, v in state["scores"].items()}
+        self._blue = list(state["blue"])
