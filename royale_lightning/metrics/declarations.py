@@ -195,6 +195,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("start/<kind>/ticks", "ticks", "where episodes ended, from where they began", STARTS, "", _ENDED),
     Metric("start/<kind>/truncated", "share", "cut short", STARTS, "", _ENDED),
     Metric("start/<kind>/return", "reward", "undiscounted reward of the learner's seats", STARTS, "", _ENDED),
+    Metric("start/<kind>/value_error", "scaled return", "mean |advantage| of the learner's rows in ended episodes",
+           STARTS, "", _ENDED),
     Metric("start/<kind>/score", "share", "of the learner; in a restarted mirror battle of the credited seat", STARTS,
            "", "a battle that was no mirror was decided"),
     # ---- health ----------------------------------------------------------------------------------------------

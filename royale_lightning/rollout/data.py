@@ -302,7 +302,8 @@ class SelfPlayData(pl.LightningDataModule):
         names = [c.name for c in self.battle.cards]
         choice = r.choice.cpu().numpy() & (r.offers >= 0).any(axis=1)
         m.update(play_figures(r.action.cpu().numpy(), r.offers, choice, self.battle.action_layout, names))
-        return m | by_start(r.episodes, r.start_steps, r.value_errors) | battle_figures(battles) | self._scores.figures()
+        m |= by_start(r.episodes, r.start_steps, r.value_errors)
+        return m | battle_figures(battles) | self._scores.figures()
 
     def iteration_metrics(self) -> dict[str, float]:
         """Figures of the iteration that was just collected. A figure nobody measured is absent."""
