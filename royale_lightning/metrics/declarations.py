@@ -24,6 +24,7 @@ MIRROR = "the last 400 such battles with the learner on both seats"
 STARTS = "episodes of one kind of start"
 WINDOW = "the last 60 such battles against each opponent"
 MACHINE = "this machine, at the iteration's end"
+WORKERS = "the worker processes, in this iteration"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Metric:
     @property
     def repeats(self) -> bool:
         """Whether a second run of one seed on one machine shows the same number."""
-        return self.population != MACHINE and self.group not in ("time", "speed", "alarm", "alarms")
+        return self.population not in (MACHINE, WORKERS) and self.group not in ("time", "speed", "alarm", "alarms")
 
     @property
     def group(self) -> str:
@@ -204,15 +205,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("health/codec_clipped", "numbers", "of observations beyond what their storage holds", ITERATION, "0"),
     Metric("health/codec_rounded", "numbers", "of observations that storage rounds though it was measured exact",
            ITERATION, "0"),
-    Metric("health/workers_lost", "workers", "that were killed, hung or raised, and were replaced", ITERATION, "0",
-           _WORKERS),
+    Metric("health/workers_lost", "workers", "that were killed, hung or raised, and were replaced", WORKERS, "0", _WORKERS),
     Metric("health/workers_killed", "workers", "of them ended by somebody, such as the system short of memory",
-           ITERATION, "0", _WORKERS),
-    Metric("health/workers_hung", "workers", "of them without an answer for rollout.worker_timeout_s", ITERATION, "0",
-           _WORKERS),
-    Metric("health/workers_raised", "workers", "of them ended by an exception", ITERATION, "0", _WORKERS),
-    Metric("health/battles_voided", "battles", "lost with a worker", ITERATION, "0", _WORKERS),
-    Metric("health/rows_voided", "rows", "lost with them", ITERATION, "0", _WORKERS),
+           WORKERS, "0", _WORKERS),
+    Metric("health/workers_hung", "workers", "of them without an answer for rollout.worker_timeout_s", WORKERS, "0", _WORKERS),
+    Metric("health/workers_raised", "workers", "of them ended by an exception", WORKERS, "0", _WORKERS),
+    Metric("health/battles_voided", "battles", "lost with a worker", WORKERS, "0", _WORKERS),
+    Metric("health/rows_voided", "rows", "lost with them", WORKERS, "0", _WORKERS),
     Metric("health/memory_mb", "MB", "resident memory of the trainer", MACHINE, "flat after some dozen iterations"),
     Metric("health/workers_memory_mb", "MB", "resident memory of the processes it started", MACHINE, "flat",
            _WORKERS),
