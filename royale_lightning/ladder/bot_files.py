@@ -33,6 +33,8 @@ _HEADER, CHECKPOINT_KEY = "royale_lightning", "bot"
 _PREFIX = "network."
 
 Weights = dict[str, Tensor]
+#: Bots that come with the package, by the name that stands for their folder wherever a bot is asked for.
+SHIPPED = {"first_bot": Path(__file__).parents[1] / "bots" / "first_bot"}
 
 
 @dataclass(frozen=True)
@@ -177,10 +179,15 @@ def update_bot(checkpoint: Path, folder: Path) -> None:
 def find(path: str | Path) -> Path:
     """The file a user means: weights (of a bot folder, a snapshot, a run's bot) or a checkpoint.
 
+    Args:
+        path: of any of these, or the name of a shipped bot where nothing of the user's has it.
+
     Raises:
         UserError: there is neither.
     """
     p = Path(path)
+    if not p.exists():
+        p = SHIPPED.get(str(path), p)
     if p.is_file():
         return p.with_name(WEIGHTS) if p.name == RECORD else p
     for inside in (WEIGHTS, f"bot/{WEIGHTS}", "checkpoints/last.ckpt"):

@@ -13,7 +13,8 @@ from .output import write_json
 
 #: How a player is written on the command line.
 PLAYER = (
-    "a snapshot (RUN/snapshots/ID), bot folder, checkpoint or run folder, or a scripted opponent's name (push, ...)"
+    "a snapshot (RUN/snapshots/ID), bot folder, checkpoint or run folder, first_bot (which comes with the package), or "
+    "a scripted opponent's name (push, ...)"
 )
 _EPILOG = """\
 --json writes {"schema": 1, "tool": "evaluate", "inputs": {"a", "b", "games", "seed", "sharp", "deck"},
@@ -69,6 +70,7 @@ def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, A
     from ..battle.opponents import EXTRA, LADDER, PREFIX
     from ..battle.spec import BattleSpec
     from ..ladder.bot import Bot, check_same_rows
+    from ..ladder.bot_files import SHIPPED
 
     names: list[str] = []
     bots: dict[str, Any] = {}
@@ -76,8 +78,8 @@ def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, A
         if text.removeprefix(PREFIX) in (*LADDER, *EXTRA):
             names.append(PREFIX + text.removeprefix(PREFIX))
             continue
-        if not Path(text).exists():
-            known = (*LADDER, *EXTRA)
+        if not Path(text).exists() and text not in SHIPPED:
+            known = (*LADDER, *EXTRA, *SHIPPED)
             raise UserError(
                 f"player {text!r} is neither a path nor one of {', '.join(known)}{near_matches(text, known)}"
             )

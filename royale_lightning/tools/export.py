@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         "royale-lightning export", description=__doc__, epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )
-    parser.add_argument("bot", help="a bot folder, a checkpoint or a run folder")
+    parser.add_argument("bot", help="a bot folder, a checkpoint or a run folder, or first_bot")
     parser.add_argument("--to", choices=FORMATS, required=True, help="onnx, or torch for torch.export's .pt2")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
     parser.add_argument("--sharp", action="store_true", help="draw wait or play, then take the best card and tile")

@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
         "royale-lightning play", description=__doc__, epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )
-    parser.add_argument("blue", help=PLAYER)
+    parser.add_argument("blue", nargs="?", default="first_bot", help=f"{PLAYER} (default: %(default)s)")
     parser.add_argument("red", nargs="?", default="push", help="likewise (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="of the battle (default: %(default)s)")
     parser.add_argument("--sharp", action="store_true", help="bots draw wait or play, then take the best card and tile")
