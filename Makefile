@@ -1,6 +1,7 @@
 # Two commands, each enough by itself on a fresh machine with Python 3.12 or newer:
 #   make train   set up, train a first bot on this machine (about 12 minutes on 2 cores), score it
 #   make test    set up, run the test suite
+# On a machine with an NVIDIA GPU, make gpu-check tests and times what only a GPU can show (under five minutes).
 # A second call installs nothing.
 
 VENV := .venv
@@ -9,7 +10,7 @@ STAMP := $(VENV)/.installed
 CONFIG ?= configs/first_bot.yaml
 RUN_NAME = $(basename $(notdir $(CONFIG)))
 
-.PHONY: train test test-all lint setup clean
+.PHONY: train test test-all lint gpu-check setup clean
 
 train: setup
 	$(BIN)/royale-lightning fit --config $(CONFIG)
@@ -24,6 +25,9 @@ test-all: setup
 lint: setup
 	$(BIN)/ruff check royale_lightning tests
 	$(BIN)/mypy
+
+gpu-check: setup
+	$(BIN)/python -m royale_lightning.tools.gpu_check
 
 setup: $(STAMP)
 

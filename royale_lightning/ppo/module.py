@@ -199,7 +199,8 @@ class SelfPlayModule(pl.LightningModule):
                 else:
                     w = x * (figures[weight] if weight else len(batch))
                 sums[name] = sums[name] + w if name in sums else w
-            rows = torch.tensor(float(len(batch)), device=self.device)
+            # Filled there: torch.tensor would copy a number to the device, and wait for it.
+            rows = torch.full((), float(len(batch)), device=self.device)
             sums["rows"] = sums["rows"] + rows if "rows" in sums else rows
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
