@@ -31,7 +31,9 @@ class NoWaiting(Callback):
         torch.cuda.set_sync_debug_mode("default")
 
 
-def fit(folder: Path, *callbacks: Callback, precision: str = "32-true", compile: bool = False) -> list[dict[str, float]]:
+def fit(
+    folder: Path, *callbacks: Callback, precision: str = "32-true", compile: bool = False
+) -> list[dict[str, float]]:
     """Three iterations of a small network; the metric rows."""
     trainer = Trainer(**defaults(
         run_dir=str(folder), max_epochs=3, accelerator="gpu", devices=1, precision=precision, gradient_clip_val=0.5,
