@@ -13,25 +13,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..battle.arena import LEARNER
+from ..battle.stamp import Stamp
 from ..errors import UserError
 from .bank import pack_points, unpack_points
 from .blobs import BlobTable
 from .draws import draw, pick
 from .key import LABELS
-from .state import CAPPED, CRASHED, DEAD_START, REFUSED, TIMEOUTS, EpisodeResult, Key, Rank, RestartPoint, Stamp
+from .state import CAPPED, CRASHED, DEAD_START, REFUSED, TIMEOUTS, Bucket, EpisodeResult, Key, Rank, RestartPoint
 from .windows import SELECTIONS, UNIFORM, Window
 
 #: The latest starts of which the busiest bucket's share is told.
 _RECENT = 200
 #: Why an offered point was not stored.
 REJECTIONS = ("blind", "bounds", "duplicate", "crowded")
-
-
-class Bucket(NamedTuple):
-    """A cell within a match-up group."""
-
-    partition: str
-    key: Key
 
 
 @dataclass(frozen=True)
@@ -138,6 +132,7 @@ class RestartPool:
         self.seed = seed
         self.stamp = stamp
         self._rings: dict[Bucket, list[_Held]] = {}
+        self._held: dict[str, _Held] = {}
         self._windows: dict[Bucket, Window] = {}
         self._in_flight: dict[tuple[int, int], _Flight] = {}
         self._recent: deque[Bucket] = deque(maxlen=_RECENT)
@@ -148,12 +143,11 @@ class RestartPool:
     # ---- starts ------------------------------------------------------------------------------------------------
     def freeze(self, policy_version: int) -> None:
         """Retire worn and old points, and fix what :meth:`choose` draws from until the next call."""
-        for bucket, ring in list(self._rings.items()):
-            for held in list(ring):
-                if held.uses >= self.settings.max_uses:
-                    self._remove(bucket, held, "worn")
-                elif policy_version - held.point.policy_version > self.settings.max_age:
-                    self._remove(bucket, held, "aged")
+        for held in list(self._held.values()):
+            if held.uses >= self.settings.max_uses:
+                self._remove(held, "worn")
+            elif policy_version - held.point.policy_version > self.settings.max_age:
+                self._remove(held, "aged")
         groups: dict[str, list[tuple[float, tuple[RestartPoint, ...]]]] = {}
         for bucket, weight, _ in self.selection_weights():
             points = tuple(h.point for h in self._rings[bucket])
@@ -172,20 +166,23 @@ class RestartPool:
         _, points = group[pick([weight for weight, _ in group], second)]
         return points[pick([1.0] * len(points), third)]
 
-    def serve(self, battle: int, ordinal: int, point: RestartPoint, players: tuple[str, str]) -> None:
-        """An episode was begun from ``point``: count it, and await its result.
+    def serve(self, battle: int, ordinal: int, name: str, players: tuple[str, str]) -> None:
+        """An episode was begun from the point of this id: count it, and await its result.
 
         Args:
             players: who plays it; only the recorded opponent, and no mirror battle, steers the selection.
+
+        Raises:
+            KeyError: no such point is held; starts are entered before anything else of their iteration.
         """
+        held = self._held[name]
+        point = held.point
         bucket = Bucket(point.partition, point.key)
         steers = players == point.players and players[0] != players[1]
         self._in_flight[battle, ordinal] = _Flight(point.id, bucket, point.rank, point.seat, steers)
         self._recent.append(bucket)
         self.counts["restarts"] += 1
-        held = self._find(bucket, point.id)
-        if held is not None:
-            held.uses += 1
+        held.uses += 1
 
     # ---- results -----------------------------------------------------------------------------------------------
     def record_episode(self, result: EpisodeResult, points: Sequence[RestartPoint] = ()) -> int:
@@ -235,12 +232,12 @@ class RestartPool:
         if flight is None:
             return
         self.counts[kind] += 1
-        held = self._find(flight.bucket, flight.point)
+        held = self._held.get(flight.point)
         if held is None:
             return
         held.strikes += kind == DEAD_START
         if kind in (REFUSED, CRASHED) or held.strikes >= self.settings.max_strikes:
-            self._remove(flight.bucket, held, "evicted")
+            self._remove(held, "evicted")
 
     def abandon(self, battle: int, ordinal: int) -> None:
         """The episode will never be heard of: its battle has moved on."""
@@ -263,7 +260,7 @@ class RestartPool:
                 self.counts["blind"] += 1
             elif not self.settings.within(point.key):
                 self.counts["bounds"] += 1
-            elif self._find(bucket, point.id) is not None:
+            elif point.id in self._held:
                 self.counts["duplicate"] += 1
             elif stored[bucket, point.seat] >= self.settings.per_battle:
                 self.counts["crowded"] += 1
@@ -284,20 +281,20 @@ class RestartPool:
         if shared is not point.payload:
             point = replace(point, payload=shared)
         ring = self._rings.setdefault(bucket, [])
-        ring.append(_Held(point))
+        held = self._held[point.id] = _Held(point)
+        ring.append(held)
         if len(ring) > self.settings.max_per_key:
-            self._remove(bucket, ring[0], "displaced")
+            self._remove(ring[0], "displaced")
 
-    def _remove(self, bucket: Bucket, held: _Held, why: str) -> None:
+    def _remove(self, held: _Held, why: str) -> None:
+        bucket = _bucket(held.point.partition, held.point.key)
         ring = self._rings[bucket]
         ring.remove(held)
+        del self._held[held.point.id]
         if not ring:
             del self._rings[bucket]
         self._blobs.release(held.point.blob)
         self.counts[why] += 1
-
-    def _find(self, bucket: Bucket, point: str) -> _Held | None:
-        return next((h for h in self._rings.get(bucket, ()) if h.point.id == point), None)
 
     def export_points(self, newest: int = 0) -> list[RestartPoint]:
         """The newest points of every bucket (0: all), buckets ascending, oldest first inside: importing them into an
@@ -318,7 +315,7 @@ class RestartPool:
         added = 0
         for point in points:
             bucket = Bucket(point.partition, point.key)
-            if self._find(bucket, point.id) is None:
+            if point.id not in self._held:
                 self._store(bucket, point)
                 added += 1
         self.counts["imported"] += added
@@ -392,11 +389,11 @@ class RestartPool:
             UserError: its points are of another game.
         """
         points = unpack_points(state["points"], self.stamp, "the checkpoint")
-        self._rings, self._blobs, self._frozen = {}, BlobTable(), []
+        self._rings, self._held, self._blobs, self._frozen = {}, {}, BlobTable(), []
         for point, (uses, strikes) in zip(points, state["held"], strict=True):
             bucket = Bucket(point.partition, point.key)
             self._store(bucket, point)
-            self._rings[bucket][-1].uses, self._rings[bucket][-1].strikes = uses, strikes
+            self._held[point.id].uses, self._held[point.id].strikes = uses, strikes
         self._windows = {}
         for partition, key, window in state["windows"]:
             made = self._windows[_bucket(partition, key)] = Window(self.settings.window)

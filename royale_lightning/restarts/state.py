@@ -89,6 +89,13 @@ class RestartPoint:
         return self.players[1 - self.seat]
 
 
+class Bucket(NamedTuple):
+    """A cell within a match-up group."""
+
+    partition: str
+    key: Key
+
+
 class Priority(NamedTuple):
     """A route's place in the archive, compared field by field from the left; larger is better.
 
@@ -177,6 +184,7 @@ class Route:
     Args:
         source: ``(battle, ordinal)`` of the episode.
         seed: of the battle's true start.
+        start_hash: the engine's state hash at the route's first game step.
         players: by name, blue first.
         seat: whose route it is.
         partition: match-up group.
@@ -192,6 +200,7 @@ class Route:
 
     source: tuple[int, int]
     seed: int
+    start_hash: int
     players: tuple[str, str]
     seat: int
     partition: str
@@ -205,6 +214,8 @@ class Route:
     def __post_init__(self) -> None:
         if not self.segments:
             raise ValueError("a route needs a segment")
+        if self.complete and self.segments[0].start_step:
+            raise ValueError(f"a complete route begins with the battle, not at game step {self.segments[0].start_step}")
         for a, b in zip(self.segments, self.segments[1:], strict=False):
             if a.end_step != b.start_step or a.end_key != b.start_key or a.terminal:
                 raise ValueError(f"a route's segments must follow one another, not {a.end_step} and {b.start_step}")
@@ -236,13 +247,13 @@ class Rung(NamedTuple):
 
     Attributes:
         game_step: of the moment.
-        ticks_left: ticks from there to the route's end; the distance that survives a change of route.
-        reference_rate: win rate of the policy that played the route, measured from here; nan where not measured.
+        steps_left: game steps from there to the route's end; the distance that survives a change of route.
+        reference_rate: win rate of the policy that played the route, measured from here; None where not measured.
     """
 
     game_step: int
-    ticks_left: int
-    reference_rate: float = float("nan")
+    steps_left: int
+    reference_rate: float | None = None
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ def point(n: int = 0, key: Key = (0, 0, 0), **changed: Any) -> RestartPoint:
     return RestartPoint(**{**given, **changed})
 
 
-def segment(start: int, end: int, start_key: Key, end_key: Key, **changed: Any) -> Segment:
-    """Game steps ``start`` to ``end``; eligible unless it ends the battle."""
+def segment(start: int, stop: int, start_key: Key, end_key: Key, **changed: Any) -> Segment:
+    """Game steps ``start`` to ``stop``; eligible unless it ends the battle."""
     given: dict[str, Any] = {
-        "start_step": start, "end_step": end, "start_key": start_key, "end_key": end_key, "end_tick": 10 * end,
-        "end_hash": 1000 + end, "eligible": not changed.get("terminal", False),
+        "start_step": start, "end_step": stop, "start_key": start_key, "end_key": end_key, "end_tick": 10 * stop,
+        "end_hash": 1000 + stop, "eligible": not changed.get("terminal", False),
     }
     return Segment(**{**given, **changed})
 
@@ -48,7 +48,8 @@ def route(
     )
     end = first + (last + 1) * steps
     given: dict[str, Any] = {
-        "source": source, "seed": 7, "players": ("learner", FROZEN), "seat": 0, "partition": "starter",
+        "source": source, "seed": 7, "start_hash": 1000 + first, "players": ("learner", FROZEN), "seat": 0,
+        "partition": "starter",
         "commands": pack_commands([(t, t % 2, t + 1) for t in range(first, end, 5)]), "segments": segments,
         "priority": Priority(0, int(won), margin, 0.5, -10 * end), "complete": first == 0, "policy_version": 0,
     }

@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from royale_lightning.errors import UserError
 from royale_lightning.restarts import state as s
 from royale_lightning.restarts.key import advantage_rank
-from royale_lightning.restarts.pool import REJECTIONS, Bucket, PoolSettings, RestartPool
+from royale_lightning.restarts.pool import REJECTIONS, PoolSettings, RestartPool
+from royale_lightning.restarts.state import Bucket
 from royale_lightning.restarts.windows import SELECTIONS, Window
 
 from .points import FROZEN, STAMP, point
@@ -131,12 +132,16 @@ class PoolMachine(RuleBasedStateMachine):
                 continue
             assert chosen is not None
             assert chosen.id in self.frozen
-            self.pool.serve(*at, chosen, players)
             bucket = Bucket(chosen.partition, chosen.key)
+            entry = self.model_find(bucket, chosen.id)
+            if entry is None:  # gone since the tables were frozen, which no iteration does
+                with pytest.raises(KeyError):
+                    self.pool.serve(*at, chosen.id, players)
+                continue
+            self.pool.serve(*at, chosen.id, players)
             self.flights[at] = {"point": chosen, "bucket": bucket, "steers": players == PLAYERS}
             self.counts["restarts"] += 1
-            if entry := self.model_find(bucket, chosen.id):
-                entry["uses"] += 1
+            entry["uses"] += 1
 
     def land(self, data: st.DataObject) -> tuple[tuple[int, int], dict[str, Any]]:
         at = data.draw(st.sampled_from(sorted(self.flights)))
@@ -288,11 +293,11 @@ def test_losses_never_evict_and_strikes_hit_one_of_two_equal_states() -> None:
     assert pool.diagnostics()["bytes"] == 5
     assert pool.diagnostics()["referenced_bytes"] == 10
     for ordinal in range(30):
-        pool.serve(0, ordinal, twins[0], PLAYERS)
+        pool.serve(0, ordinal, twins[0].id, PLAYERS)
         pool.record_episode(result(0, ordinal, 0.0))
     assert pool.export_points() == twins
     for ordinal in (30, 31):
-        pool.serve(0, ordinal, twins[0], PLAYERS)
+        pool.serve(0, ordinal, twins[0].id, PLAYERS)
         pool.record_timeout(0, ordinal, s.DEAD_START)
     assert pool.export_points() == twins[1:]
     assert pool.diagnostics()["bytes"] == 5
@@ -301,8 +306,10 @@ def test_losses_never_evict_and_strikes_hit_one_of_two_equal_states() -> None:
 def test_equal_rank_is_no_advance_and_a_win_always_is() -> None:
     pool = filled(2)
     p = point(1, KEYS[1])
+    with pytest.raises(KeyError):
+        pool.serve(0, 99, "unheard of", PLAYERS)
     for ordinal, (score, rank) in enumerate([(0.0, p.rank), (0.0, (0, 2)), (1.0, None), (0.0, (0, 0))]):
-        pool.serve(0, ordinal, p, PLAYERS)
+        pool.serve(0, ordinal, p.id, PLAYERS)
         pool.record_episode(result(0, ordinal, score, best_rank=rank))
     assert [(r.bucket.key, r.rate, r.results) for r in pool.advance_rates()] == [(KEYS[1], 0.5, 4)]
 
@@ -311,13 +318,13 @@ def test_a_mirror_battle_adds_one_vote_that_does_not_steer() -> None:
     """Invariants 12 and 13: the credited seat alone counts, and mirrored results mirror."""
     for score in (0.0, 0.5, 1.0):
         pool = filled(1, selection="learnability")
-        pool.serve(0, 0, point(0), MIRROR)
+        pool.serve(0, 0, point(0).id, MIRROR)
         pool.record_episode(result(0, 0, score, players=MIRROR))
         pool.record_episode(result(0, 0, 1.0 - score, players=MIRROR, seat=1))
         (rate,) = pool.advance_rates()
         assert (rate.results, rate.score) == (1, None)
         assert pool.selection_weights()[0].weight == 1.0
-    pool.serve(0, 1, point(0), MIRROR)
+    pool.serve(0, 1, point(0).id, MIRROR)
     with pytest.raises(ValueError, match="seat"):
         pool.record_episode(result(0, 1, 1.0, players=MIRROR, seat=1))
 

@@ -1,0 +1,459 @@
+"""The trajectory store: routes, their segments by cell, the archive of best routes, and the curriculum that walks them.
+
+Like the pool, it hands out starts from tables frozen at the iteration's start; routes and results are entered at the
+boundary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+from ..battle.stamp import Stamp
+from ..errors import UserError
+from .archive import Archive
+from .bank import pack_points, unpack_points
+from .buckets import DROPPED, REPLACED, STORED, Entry, SegmentBuckets
+from .cells import TrajectoryCellStatistics
+from .curriculum import BackwardCurriculum
+from .draws import draw
+from .fronts import Vote
+from .repository import Repository
+from .routes import Slice, cut_slice, rungs_of, stitch
+from .selection import SegmentTable, tabulate
+from .state import Bucket, Priority, Reference, RestartPoint, Route, Segment
+from .store_settings import StoreSettings
+from .summaries import MetricSummary, coverage, metric_summary, unminted
+
+#: Who holds routes, beside episodes in flight.
+_BUCKET, _ARCHIVE, _ADDING = "bucket", "archive", "adding"
+
+
+class CurriculumStart(NamedTuple):
+    """A start on a route: how its result votes, what it continues, and from what.
+
+    ``reference.stop`` is 0 where the start lies inside a segment: the vote stands, but nothing can be stitched.
+    """
+
+    vote: Vote
+    reference: Reference
+    point: RestartPoint
+
+
+class TrajectoryStore:
+    """See the module. ``README.md`` lists every member beside the one it was modelled on.
+
+    Args:
+        settings: of the store.
+        seed: of its named streams.
+        stamp: of the game that is played.
+    """
+
+    def __init__(self, settings: StoreSettings, seed: int, stamp: Stamp) -> None:
+        self.settings = settings
+        self.seed = seed
+        self.stamp = stamp
+        self.cell_statistics = TrajectoryCellStatistics()
+        self.wins_recorded = 0
+        self.outcomes: Counter[str] = Counter()
+        curriculum = settings.curriculum
+        self.backward_curriculum = None if curriculum is None else BackwardCurriculum(curriculum, seed)
+        self._repository = Repository()
+        self._archive = Archive(settings.archive_size)
+        self._buckets = SegmentBuckets(settings.max_per_key, settings.retention, settings.retention_metric)
+        self._decisions: dict[int, dict[int, RestartPoint]] = {}
+        self._heirs: dict[int, int] = {}
+        self._tables: dict[str, SegmentTable] = {}
+
+    # ---- storing -----------------------------------------------------------------------------------------------
+    def add_path(self, route: Route | None, began_at: Reference | None = None) -> list[str]:
+        """Store an episode: each new segment in its bucket, the whole route in the archive if it is good enough.
+
+        Args:
+            route: what was played; None changes nothing.
+            began_at: the stored segments it continues, if it began at the end of their last one. Where the two are one
+                battle the whole route is stored, sharing the prefix's save states; otherwise the tail alone, which
+                fills buckets and is never archived.
+
+        Returns:
+            ``stored``, ``replaced`` (another one) or ``dropped`` for each new segment.
+
+        Raises:
+            ValueError: a save state is of another game.
+        """
+        if route is None:
+            return []
+        for segment in route.segments:
+            if segment.end is not None and segment.end.stamp != self.stamp:
+                raise ValueError(f"a route of another game was offered ({segment.end.stamp.difference(self.stamp)})")
+        prefix = None if began_at is None else self._repository.get(began_at.route)
+        whole = None if prefix is None or began_at is None else stitch(prefix, began_at.stop, route)
+        kept = route if whole is None else whole
+        route_id = self._repository.add(kept, _ADDING)
+        old = len(kept.segments) - len(route.segments)
+        outcomes = [self._index(Reference(route_id, i, i + 1)) for i in range(old, len(kept.segments))]
+        self.outcomes.update(outcomes)
+        if _eligible(kept):
+            self._offer(route_id)
+        self._repository.release(route_id, _ADDING)
+        return outcomes
+
+    def _index(self, reference: Reference) -> str:
+        route = self._repository[reference.route]
+        segment = route.segments[reference.start]
+        bucket = Bucket(route.partition, segment.end_key)
+        self.cell_statistics.record_visit(bucket)
+        outcome, evicted = self._buckets.insert(bucket, Entry(reference, segment))
+        if outcome != DROPPED:
+            self._repository.retain(reference.route, _BUCKET)
+        if evicted is not None:
+            self._repository.release(evicted.reference.route, _BUCKET)
+        return outcome
+
+    def _offer(self, route_id: int) -> None:
+        route = self._repository[route_id]
+        admitted, displaced = self._archive.offer(route_id, route.group, route.priority)
+        if admitted:
+            self._repository.retain(route_id, _ARCHIVE)
+        if displaced is not None:
+            left = self._unarchive(displaced)
+            if left is not None:
+                self._heirs[route_id] = left
+
+    def _unarchive(self, route_id: int) -> int | None:
+        """Let go of a route that left the archive; game steps left at its front, for an heir."""
+        left = self._heirs.pop(route_id, None)
+        if self.backward_curriculum is not None and (found := self.backward_curriculum.withdraw(route_id)) is not None:
+            left = found
+        self._decisions.pop(route_id, None)
+        self._repository.release(route_id, _ARCHIVE)
+        return left
+
+    def judge_route(
+        self, route_id: int, lucky: bool, reference_rates: Mapping[int, float] | None = None,
+        contested_step: int | None = None,
+    ) -> None:
+        """Enter what replaying an archived route's tail has shown; only judged routes lead the curriculum.
+
+        Args:
+            lucky: whether its win was luck (:func:`~royale_lightning.restarts.archive.above_chance`): it is then
+                taken out of the archive.
+            reference_rates: game step -> win rate of the policy that played it, where measured.
+            contested_step: the last game step at which the battle is still open
+                (:func:`~royale_lightning.restarts.fronts.latest_contested`), where the front begins.
+
+        Raises:
+            KeyError: no such route is archived.
+        """
+        if route_id not in self._archive:
+            raise KeyError(f"route {route_id} is not archived")
+        if lucky:
+            self._archive.remove(route_id)
+            self._unarchive(route_id)
+            return
+        route = replace(self._repository[route_id], checked=True)
+        self._repository.exchange(route_id, route)
+        if contested_step is not None:
+            self._heirs.setdefault(route_id, route.last_step - contested_step)
+        self._register(route_id, reference_rates or {})
+
+    def record_win(self) -> None:
+        """One more episode won."""
+        self.wins_recorded += 1
+
+    # ---- starts ------------------------------------------------------------------------------------------------
+    def freeze(self, playable: Collection[str] | None = None) -> None:
+        """Fix what starts and slices are drawn from until the next call.
+
+        Args:
+            playable: opponents that can be played; None for all. Routes against others sleep.
+        """
+        entries = list(self._buckets.entries())
+        s, cells = self.settings, self.cell_statistics
+        self._tables = {
+            "start": tabulate(s.start, entries, lambda e: e.segment.eligible and e.segment.end is not None, cells),
+            "replay": tabulate(s.replay, entries, lambda e: True, cells),
+        }
+        if self.backward_curriculum is not None:
+            self.refresh_backward_curriculum()
+            self.backward_curriculum.freeze(lambda name: playable is None or name in playable)
+
+    def sample_start_with_reference(self, battle: int, ordinal: int) -> Entry | None:
+        """A stored segment to begin an episode at the end of; ``entry.segment.end`` is the point. Holds nothing."""
+        table = self._tables.get("start")
+        return None if table is None else table.draw(self.seed, "start/bucket", battle, ordinal)
+
+    def sample_replay_with_reference(self, iteration: int, index: int) -> Reference | None:
+        """Where the ``index``-th slice of an iteration begins: on an archived route, evenly over routes and segments;
+        while nothing is archived, in a bucket (which may hold losing play). Holds nothing."""
+        routes = [i for i in self._archive.ids if i in self._repository]
+        if not routes:
+            table = self._tables.get("replay")
+            entry = None if table is None else table.draw(self.seed, "replay/bucket", iteration, index)
+            return None if entry is None else entry.reference
+        first, second = draw(self.seed, "replay/archive", iteration, index, 2)
+        route_id = routes[int(first * len(routes))]
+        at = int(second * len(self._repository[route_id].segments))
+        return Reference(route_id, at, at + 1)
+
+    def sample_curriculum_start(self, battle: int, ordinal: int) -> CurriculumStart | None:
+        """A rung to begin an episode at; None without a curriculum, a walking front, or the rung's save state."""
+        vote = None if self.backward_curriculum is None else self.backward_curriculum.choose(battle, ordinal)
+        if vote is None or self.backward_curriculum is None:
+            return None
+        front, route = self.backward_curriculum.front(vote.route), self._repository.get(vote.route)
+        if front is None or route is None:
+            return None
+        step = front.rungs[vote.rung].game_step
+        stop = next((i + 1 for i, s in enumerate(route.segments) if s.end_step == step), 0)
+        point = self._decisions.get(vote.route, {}).get(step)
+        if point is None and stop:
+            point = route.segments[stop - 1].end
+        return None if point is None else CurriculumStart(vote, Reference(vote.route, 0, stop), point)
+
+    def refresh_backward_curriculum(self) -> list[int]:
+        """Put a front on every judged archived route that lacks one; the routes that have one, ascending."""
+        if self.backward_curriculum is None:
+            return []
+        for route_id in self._archive.ids:
+            if self._repository[route_id].checked and self.backward_curriculum.front(route_id) is None:
+                self._register(route_id, {})
+        return self.backward_curriculum.route_ids
+
+    def _register(self, route_id: int, rates: Mapping[int, float]) -> None:
+        if self.backward_curriculum is None:
+            return
+        route = self._repository[route_id]
+        rungs = rungs_of(route, self.backward_curriculum.settings.decision_granular)
+        rungs = tuple(r._replace(reference_rate=rates.get(r.game_step)) for r in rungs)
+        margin = route.priority.crown_margin
+        self.backward_curriculum.register(
+            route_id, rungs, route.group, route.opponent, margin, steps_left=self._heirs.pop(route_id, None)
+        )
+
+    # ---- save states of stored routes ----------------------------------------------------------------------------
+    @property
+    def _granular(self) -> bool:
+        return self.settings.curriculum is not None and self.settings.curriculum.decision_granular
+
+    def curriculum_route_needing_frame_stacks(self) -> int | None:
+        """The first archived route with a start whose save state is not minted; None in the decision-granular mode."""
+        if self.backward_curriculum is None or self._granular:
+            return None
+        return next((i for i in self._archive.ids if unminted(self._repository[i].segments)), None)
+
+    def curriculum_frame_stack_coverage(self) -> tuple[int, int]:
+        """Minted and wanted starts of the archived routes; (0, 0) in the decision-granular mode."""
+        if self.backward_curriculum is None or self._granular:
+            return 0, 0
+        return coverage(s for i in self._archive.ids for s in self._repository[i].segments)
+
+    def paths_needing_frame_stacks(self, limit: int) -> list[int]:
+        """Up to ``limit`` routes in the buckets with a start whose save state is not minted, newest first."""
+        held = {e.reference.route for _, e in self._buckets.entries()}
+        return [i for i in sorted(held, reverse=True) if unminted(self._repository[i].segments)][:limit]
+
+    def frame_stack_coverage(self) -> tuple[int, int]:
+        """Minted and wanted starts in the buckets."""
+        return coverage(e.segment for _, e in self._buckets.entries())
+
+    def set_frame_stacks(self, route_id: int, points: Mapping[int, RestartPoint]) -> bool:
+        """Attach minted save states (frame history inside) to a route's segments.
+
+        Args:
+            points: segment index -> the save state at its end.
+
+        Returns:
+            Whether the route was still stored.
+
+        Raises:
+            ValueError: a save state is of another moment or game.
+        """
+        route = self._repository.get(route_id)
+        if route is None:
+            return False
+        segments = list(route.segments)
+        for i, point in points.items():
+            segment = segments[i]
+            if (point.game_step, point.state_hash, point.stamp) != (segment.end_step, segment.end_hash, self.stamp):
+                raise ValueError(f"a save state of game step {point.game_step} is not the end of segment {i}")
+            segments[i] = replace(segment, end=point)
+        self._repository.exchange(route_id, replace(route, segments=tuple(segments)))
+        self._buckets.refresh(route_id, self._repository[route_id].segments)
+        return True
+
+    def curriculum_route_needing_action_restarts(self) -> int | None:
+        """The first archived route whose game steps are not all minted; None in the coarse mode."""
+        if not self._granular:
+            return None
+        routes = [(i, self._repository[i]) for i in self._archive.ids]
+        return next((i for i, r in routes if len(self._decisions.get(i, ())) < r.last_step - r.first_step - 1), None)
+
+    def set_action_restarts(self, route_id: int, points: Mapping[int, RestartPoint]) -> bool:
+        """Attach a save state for every game step of an archived route that an episode may begin at.
+
+        Args:
+            points: game step -> save state; the route's end is none.
+
+        Returns:
+            Whether the route was still archived; if not, nothing is kept.
+
+        Raises:
+            ValueError: a save state is of another game or filed under another step.
+        """
+        if route_id not in self._archive:
+            return False
+        if any(p.game_step != step or p.stamp != self.stamp for step, p in points.items()):
+            raise ValueError(f"a save state of route {route_id} is of another game step or game")
+        last = self._repository[route_id].last_step
+        self._decisions[route_id] = {step: p for step, p in sorted(points.items()) if step < last}
+        return True
+
+    def curriculum_action_restart_coverage(self) -> tuple[int, int]:
+        """Minted and wanted game steps of the archived routes; (0, 0) in the coarse mode."""
+        if not self._granular:
+            return 0, 0
+        routes = [self._repository[i] for i in self._archive.ids]
+        return sum(map(len, self._decisions.values())), sum(r.last_step - r.first_step - 1 for r in routes)
+
+    # ---- look-ups ------------------------------------------------------------------------------------------------
+    def materialize_prefix_segments(self, reference: Reference) -> tuple[Segment, ...]:
+        """All segments of a route up to the reference's stop.
+
+        Raises:
+            KeyError: the route is not stored.
+            ValueError: there is none.
+        """
+        segments = self._repository[reference.route].segments[: reference.stop]
+        if not segments:
+            raise ValueError(f"{reference} has no segments before it")
+        return segments
+
+    def materialize_slice(self, reference: Reference, least: int = 16, most: int = 48) -> Slice | None:
+        """Whole segments near the reference's start, to be replayed and imitated: see
+        :func:`~royale_lightning.restarts.routes.cut_slice`."""
+        return cut_slice(reference.route, self._repository[reference.route], reference.start, least, most)
+
+    def retain_reference(self, reference: Reference, holder: str) -> None:
+        """Keep the reference's route as long as ``holder`` does not release it; KeyError if it is gone already."""
+        self._repository.retain(reference.route, holder)
+
+    def release_reference(self, reference: Reference, holder: str) -> None:
+        """Let go of one hold; KeyError if ``holder`` has none."""
+        self._repository.release(reference.route, holder)
+
+    def repository_path(self, route_id: int) -> Route | None:
+        return self._repository.get(route_id)
+
+    def repository_diagnostics(self) -> dict[str, float]:
+        """Occupancy: see :meth:`~royale_lightning.restarts.repository.Repository.diagnostics`."""
+        held = {e.reference.route for _, e in self._buckets.entries()}
+        return self._repository.diagnostics(held | set(self._archive.ids))
+
+    @property
+    def bucket_count(self) -> int:
+        """Non-empty buckets."""
+        return len(self._buckets)
+
+    @property
+    def archived_best_route(self) -> Route | None:
+        """Of highest priority, so that its fields can be logged one by one."""
+        best = self._archive.best
+        return None if best is None else self._repository[best]
+
+    @property
+    def archived_max_priority(self) -> Priority | None:
+        best = self._archive.best
+        return None if best is None else self._archive.priorities[best]
+
+    @property
+    def archived_path_count(self) -> int:
+        return len(self._archive)
+
+    @property
+    def archived_route_ids(self) -> list[int]:
+        """Ascending."""
+        return self._archive.ids
+
+    @property
+    def archived_route_priorities(self) -> dict[int, Priority]:
+        """By route, ascending."""
+        return self._archive.priorities
+
+    def segment_buckets_view(self) -> Mapping[Bucket, list[Entry]]:
+        """Live and read-only."""
+        return self._buckets.view()
+
+    def segment_debug_bucket_weights(self, selector: Literal["start", "replay"]) -> list[tuple[Bucket, float, float]]:
+        """``(group, weight, share)`` of a selector's frozen groups."""
+        table = self._tables.get(selector)
+        if table is None:
+            return []
+        total = sum(table.weights)
+        return [(g, w, w / total) for g, w in zip(table.groups, table.weights, strict=True)]
+
+    def replay_metric_summary(self, metric: str, floor: float | None = None) -> MetricSummary | None:
+        """A metric over all stored segments, None without any; KeyError if one lacks it."""
+        return metric_summary((e.segment for _, e in self._buckets.entries()), metric, floor)
+
+    def start_metric_summary(self, metric: str, floor: float | None = None) -> MetricSummary | None:
+        """The same over those that an episode can begin at."""
+        eligible = (e.segment for _, e in self._buckets.entries() if e.segment.eligible)
+        return metric_summary(eligible, metric, floor)
+
+    # ---- state ---------------------------------------------------------------------------------------------------
+    def runtime_state_dict(self) -> dict[str, Any]:
+        """Everything, as plain data (bytes among it); between two iterations. :meth:`freeze` follows a load."""
+        curriculum = self.backward_curriculum
+        return {
+            "repository": self._repository.state(),
+            "buckets": self._buckets.state(),
+            "cells": self.cell_statistics.state(),
+            "curriculum": None if curriculum is None else curriculum.state(),
+            "decisions": [[i, pack_points(list(p.values()))] for i, p in sorted(self._decisions.items())],
+            "heirs": [list(item) for item in sorted(self._heirs.items())],
+            "archive": self._archive.ids,
+            "wins": self.wins_recorded,
+            "outcomes": {name: self.outcomes[name] for name in (STORED, REPLACED, DROPPED)},
+        }
+
+    def load_runtime_state_dict(self, state: Mapping[str, Any], episodes: Collection[str] = ()) -> None:
+        """Take over :meth:`runtime_state_dict`; what is not eligible is not archived again.
+
+        Args:
+            episodes: holders of the episodes in flight that go on; whoever else held a route does so no more.
+
+        Raises:
+            UserError: the state has no repository, or a save state is of another game.
+        """
+        if "repository" not in state:
+            raise UserError("the checkpoint's trajectory store has no repository; begin without it or use another one")
+        self._repository = Repository()
+        self._repository.load(state["repository"], self.stamp, set(episodes))
+        self._archive = Archive(self.settings.archive_size)
+        self._tables = {}
+        for route_id in state["archive"]:
+            route = self._repository[route_id]
+            if _eligible(route) and self._archive.offer(route_id, route.group, route.priority)[0]:
+                self._repository.retain(route_id, _ARCHIVE)
+        self._buckets.load(state["buckets"], lambda r: self._repository[r.route].segments[r.start])
+        for _, entry in self._buckets.entries():
+            self._repository.retain(entry.reference.route, _BUCKET)
+        self._repository.sweep()
+        self.cell_statistics.load(state["cells"])
+        if self.backward_curriculum is not None and state["curriculum"] is not None:
+            self.backward_curriculum.load(state["curriculum"])
+        self._decisions = {
+            i: {p.game_step: p for p in unpack_points(points, self.stamp, "the checkpoint")}
+            for i, points in state["decisions"]
+        }
+        self._heirs = dict(state["heirs"])
+        self.wins_recorded = state["wins"]
+        self.outcomes = Counter(state["outcomes"])
+
+
+def _eligible(route: Route) -> bool:
+    """Whether the archive may hold it: a win from the beginning."""
+    return route.complete and route.won
