@@ -23,7 +23,8 @@ from royalegym import STARTER_DECK
 from royalegym.protocol import MatchSetup
 
 from ..errors import UserError
-from .engine import new_battle, reset_battle, shared_engine
+from .engine import decode_state, new_battle, reset_battle, shared_engine
+from .saved_memory import MemoryBytes
 from .stamp import Stamp
 
 _KIND = "royale_lightning.save_state"
@@ -113,7 +114,8 @@ def _dictionary() -> zstandard.ZstdCompressionDict:
     deck = [ids[n] for n in STARTER_DECK]
     battle = new_battle()
     reset_battle(battle, 0, MatchSetup(decks=[deck, deck]))
-    return zstandard.ZstdCompressionDict(bytes(battle.save()), dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    first = MemoryBytes().first(decode_state(battle)) + bytes(battle.save())
+    return zstandard.ZstdCompressionDict(first, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
 
 
 class SaveStateCodec:

@@ -108,6 +108,12 @@ class MemoryBytes:
         self.builder.bind(shared_engine(), parser)
         self._lock = threading.Lock()
 
+    def first(self, state: BattleState) -> bytes:
+        """The memories of a battle that begins at ``state``."""
+        with self._lock:
+            self.builder.reset(state)
+            return self.builder.save_memory()
+
     def write(self, ints: np.ndarray, state: BattleState) -> bytes:
         """The memories of a battle that stands at ``state``, both advanced to it."""
         with self._lock:
