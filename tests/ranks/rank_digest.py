@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from royale_lightning.battle.round import IDLE
+
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:
     h = hashlib.sha256()
@@ -34,12 +36,13 @@ class RankDigest(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         collector = data.collector
+        here = collector.source.round
         line = {
             "iteration": data.iteration,
             "game_steps": data.game_steps,
             "weights": digest(pl_module.parameters()),
             "return_scale": data.scaler.scale,
-            "rows": hashlib.sha256(collector.source.round.rows.tobytes()).hexdigest(),
+            "rows": hashlib.sha256(here.rows[here.kind != IDLE].tobytes()).hexdigest(),
             "battles": sorted(b.assignment.battle for b in collector.source.save()),
             "epochs": int(pl_module.iteration_metrics()["ppo/ppo_epochs_done"]),
         }

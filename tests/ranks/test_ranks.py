@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from royale_lightning.run_folder import RUN_DIR_ENV
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
@@ -33,7 +35,9 @@ def launch(tmp: Path, *more: str, dies: int = -1, ranks: int = 2) -> list[subpro
     started = []
     for rank in range(ranks):
         env = {
-            **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]), "OMP_NUM_THREADS": "1",
+            # Not the run folder that a run of this very process may have left for its own ranks.
+            **{k: v for k, v in os.environ.items() if k != RUN_DIR_ENV},
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]), "OMP_NUM_THREADS": "1",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "RANK": str(rank),
             "NODE_RANK": str(rank), "GROUP_RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
             "TORCHELASTIC_RUN_ID": "test",

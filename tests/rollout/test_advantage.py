@@ -343,7 +343,9 @@ def test_normalise_standardises_the_selected_rows(seed: int, n: int) -> None:
     where[:2] = True
     out = normalise(a, where)
     chosen = out[where]
-    assert float(chosen.mean()) == pytest.approx(0.0, abs=1e-5)
+    # Of values that lie close together, float32 leaves few digits of the difference.
+    left = float(a[where].abs().max() / a[where].std(correction=0)) * torch.finfo(torch.float32).eps
+    assert float(chosen.mean()) == pytest.approx(0.0, abs=1e-6 + 2 * left)
     assert float(chosen.std(correction=0)) == pytest.approx(1.0, abs=1e-4)
     assert (out[~where] == 0).all()
     assert torch.equal(torch.argsort(chosen), torch.argsort(a[where]))

@@ -167,6 +167,7 @@ class BareLoop:
         self.parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
         self.clip = clip
         self.rollout = rollout
+        self.layout, self.first = self.inputs.layout, 0
         self.numbers = self.ppo.at(0)
         self.game_steps = self.iteration = 0
         self._kl: list[Tensor] = []
@@ -229,6 +230,7 @@ class Replay:
         self.rollout = rollout
         self.sides = sides
         self.bare = bare
+        self.layout, self.first = bare.layout, bare.first
         self._since: float | None = None
         self._warm = WARM
 
