@@ -21,6 +21,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from ...battle.arena import ArenaSettings, default_threads
+from ...callbacks import Alarms
 from ...errors import UserError
 from ...nn import build_network
 from ...nn.distribution import MaskedCategorical
@@ -109,7 +110,9 @@ def compare(seconds: float, settings: Mapping[str, Any], seed: int) -> dict[str,
         quiet.setLevel(logging.ERROR)
         try:
             trainer = Trainer(**defaults(
-                default_root_dir=folder, callbacks=[Enough(sides, seconds)], enable_progress_bar=False,
+                # One rollout learned from again and again is off-policy from its second time on.
+                default_root_dir=folder, callbacks=[Enough(sides, seconds), Alarms(off=["ratio_error"], halt=False)],
+                enable_progress_bar=False,
                 enable_checkpointing=False, enable_model_summary=False, gradient_clip_val=clip, accelerator="cpu",
                 devices=1, precision=trainer_settings.get("precision"),
             ))
