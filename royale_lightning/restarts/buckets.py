@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -94,9 +94,10 @@ class SegmentBuckets:
     def state(self) -> list[Any]:
         return [[*b, [list(e.reference) for e in held]] for b, held in sorted(self._buckets.items())]
 
-    def load(self, state: list[Any], segment_of: Any) -> None:
-        """Take over :meth:`state`; ``segment_of(reference)`` looks segments up."""
+    def load(self, state: list[Any], segment_of: Callable[[Reference], Segment]) -> None:
+        """Take over :meth:`state` (as much of it as the capacity allows now); ``segment_of`` looks segments up."""
         self._buckets = {}
         for partition, key, references in state:
-            held = [Reference(*r) for r in references]
-            self._buckets[Bucket(partition, tuple(key))] = [Entry(r, segment_of(r)) for r in held]
+            for packed in references:
+                reference = Reference(*packed)
+                self.insert(Bucket(partition, tuple(key)), Entry(reference, segment_of(reference)))

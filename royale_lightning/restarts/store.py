@@ -11,21 +11,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
+from ..battle.arena import LEARNER
 from ..battle.stamp import Stamp
 from ..errors import UserError
 from .archive import Archive
 from .bank import pack_points, unpack_points
-from .buckets import DROPPED, REPLACED, STORED, Entry, SegmentBuckets
+from .buckets import DROPPED, REPLACED, STORED, Entry
 from .cells import TrajectoryCellStatistics
 from .curriculum import BackwardCurriculum
 from .draws import draw
 from .fronts import Vote
 from .repository import Repository
-from .routes import Slice, cut_slice, rungs_of, stitch
+from .routes import rungs_of, stitch
 from .selection import SegmentTable, tabulate
-from .state import Bucket, Priority, Reference, RestartPoint, Route, Segment
+from .state import Bucket, Reference, RestartPoint, Route
 from .store_settings import StoreSettings
-from .summaries import MetricSummary, coverage, metric_summary, unminted
+from .stored_routes import StoredRoutes
 
 #: Who holds routes, beside episodes in flight.
 _BUCKET, _ARCHIVE, _ADDING = "bucket", "archive", "adding"
@@ -42,7 +43,7 @@ class CurriculumStart(NamedTuple):
     point: RestartPoint
 
 
-class TrajectoryStore:
+class TrajectoryStore(StoredRoutes):
     """See the module. ``README.md`` lists every member beside the one it was modelled on.
 
     Args:
@@ -52,18 +53,12 @@ class TrajectoryStore:
     """
 
     def __init__(self, settings: StoreSettings, seed: int, stamp: Stamp) -> None:
-        self.settings = settings
+        super().__init__(settings, stamp)
         self.seed = seed
-        self.stamp = stamp
         self.cell_statistics = TrajectoryCellStatistics()
         self.wins_recorded = 0
-        self.outcomes: Counter[str] = Counter()
         curriculum = settings.curriculum
         self.backward_curriculum = None if curriculum is None else BackwardCurriculum(curriculum, seed)
-        self._repository = Repository()
-        self._archive = Archive(settings.archive_size)
-        self._buckets = SegmentBuckets(settings.max_per_key, settings.retention, settings.retention_metric)
-        self._decisions: dict[int, dict[int, RestartPoint]] = {}
         self._heirs: dict[int, int] = {}
         self._tables: dict[str, SegmentTable] = {}
 
@@ -95,10 +90,20 @@ class TrajectoryStore:
         old = len(kept.segments) - len(route.segments)
         outcomes = [self._index(Reference(route_id, i, i + 1)) for i in range(old, len(kept.segments))]
         self.outcomes.update(outcomes)
+        self._observe(kept)
         if _eligible(kept):
             self._offer(route_id)
         self._repository.release(route_id, _ADDING)
         return outcomes
+
+    def _observe(self, route: Route) -> None:
+        """Tell the cell statistics of an episode, its prefix included."""
+        first, last = route.segments[0], route.segments[-1]
+        cells = [Bucket(route.partition, k) for k in (first.start_key, *(s.end_key for s in route.segments))]
+        self.cell_statistics.record_path(cells)
+        self.cell_statistics.record_value(cells, route.won)
+        if route.won and route.complete:
+            self.cell_statistics.record_win(cells, last.end_tick)
 
     def _index(self, reference: Reference) -> str:
         route = self._repository[reference.route]
@@ -155,7 +160,7 @@ class TrajectoryStore:
             return
         route = replace(self._repository[route_id], checked=True)
         self._repository.exchange(route_id, route)
-        if contested_step is not None:
+        if contested_step is not None and self.backward_curriculum is not None:
             self._heirs.setdefault(route_id, route.last_step - contested_step)
         self._register(route_id, reference_rates or {})
 
@@ -233,159 +238,6 @@ class TrajectoryStore:
             route_id, rungs, route.group, route.opponent, margin, steps_left=self._heirs.pop(route_id, None)
         )
 
-    # ---- save states of stored routes ----------------------------------------------------------------------------
-    @property
-    def _granular(self) -> bool:
-        return self.settings.curriculum is not None and self.settings.curriculum.decision_granular
-
-    def curriculum_route_needing_frame_stacks(self) -> int | None:
-        """The first archived route with a start whose save state is not minted; None in the decision-granular mode."""
-        if self.backward_curriculum is None or self._granular:
-            return None
-        return next((i for i in self._archive.ids if unminted(self._repository[i].segments)), None)
-
-    def curriculum_frame_stack_coverage(self) -> tuple[int, int]:
-        """Minted and wanted starts of the archived routes; (0, 0) in the decision-granular mode."""
-        if self.backward_curriculum is None or self._granular:
-            return 0, 0
-        return coverage(s for i in self._archive.ids for s in self._repository[i].segments)
-
-    def paths_needing_frame_stacks(self, limit: int) -> list[int]:
-        """Up to ``limit`` routes in the buckets with a start whose save state is not minted, newest first."""
-        held = {e.reference.route for _, e in self._buckets.entries()}
-        return [i for i in sorted(held, reverse=True) if unminted(self._repository[i].segments)][:limit]
-
-    def frame_stack_coverage(self) -> tuple[int, int]:
-        """Minted and wanted starts in the buckets."""
-        return coverage(e.segment for _, e in self._buckets.entries())
-
-    def set_frame_stacks(self, route_id: int, points: Mapping[int, RestartPoint]) -> bool:
-        """Attach minted save states (frame history inside) to a route's segments.
-
-        Args:
-            points: segment index -> the save state at its end.
-
-        Returns:
-            Whether the route was still stored.
-
-        Raises:
-            ValueError: a save state is of another moment or game.
-        """
-        route = self._repository.get(route_id)
-        if route is None:
-            return False
-        segments = list(route.segments)
-        for i, point in points.items():
-            segment = segments[i]
-            if (point.game_step, point.state_hash, point.stamp) != (segment.end_step, segment.end_hash, self.stamp):
-                raise ValueError(f"a save state of game step {point.game_step} is not the end of segment {i}")
-            segments[i] = replace(segment, end=point)
-        self._repository.exchange(route_id, replace(route, segments=tuple(segments)))
-        self._buckets.refresh(route_id, self._repository[route_id].segments)
-        return True
-
-    def curriculum_route_needing_action_restarts(self) -> int | None:
-        """The first archived route whose game steps are not all minted; None in the coarse mode."""
-        if not self._granular:
-            return None
-        routes = [(i, self._repository[i]) for i in self._archive.ids]
-        return next((i for i, r in routes if len(self._decisions.get(i, ())) < r.last_step - r.first_step - 1), None)
-
-    def set_action_restarts(self, route_id: int, points: Mapping[int, RestartPoint]) -> bool:
-        """Attach a save state for every game step of an archived route that an episode may begin at.
-
-        Args:
-            points: game step -> save state; the route's end is none.
-
-        Returns:
-            Whether the route was still archived; if not, nothing is kept.
-
-        Raises:
-            ValueError: a save state is of another game or filed under another step.
-        """
-        if route_id not in self._archive:
-            return False
-        if any(p.game_step != step or p.stamp != self.stamp for step, p in points.items()):
-            raise ValueError(f"a save state of route {route_id} is of another game step or game")
-        last = self._repository[route_id].last_step
-        self._decisions[route_id] = {step: p for step, p in sorted(points.items()) if step < last}
-        return True
-
-    def curriculum_action_restart_coverage(self) -> tuple[int, int]:
-        """Minted and wanted game steps of the archived routes; (0, 0) in the coarse mode."""
-        if not self._granular:
-            return 0, 0
-        routes = [self._repository[i] for i in self._archive.ids]
-        return sum(map(len, self._decisions.values())), sum(r.last_step - r.first_step - 1 for r in routes)
-
-    # ---- look-ups ------------------------------------------------------------------------------------------------
-    def materialize_prefix_segments(self, reference: Reference) -> tuple[Segment, ...]:
-        """All segments of a route up to the reference's stop.
-
-        Raises:
-            KeyError: the route is not stored.
-            ValueError: there is none.
-        """
-        segments = self._repository[reference.route].segments[: reference.stop]
-        if not segments:
-            raise ValueError(f"{reference} has no segments before it")
-        return segments
-
-    def materialize_slice(self, reference: Reference, least: int = 16, most: int = 48) -> Slice | None:
-        """Whole segments near the reference's start, to be replayed and imitated: see
-        :func:`~royale_lightning.restarts.routes.cut_slice`."""
-        return cut_slice(reference.route, self._repository[reference.route], reference.start, least, most)
-
-    def retain_reference(self, reference: Reference, holder: str) -> None:
-        """Keep the reference's route as long as ``holder`` does not release it; KeyError if it is gone already."""
-        self._repository.retain(reference.route, holder)
-
-    def release_reference(self, reference: Reference, holder: str) -> None:
-        """Let go of one hold; KeyError if ``holder`` has none."""
-        self._repository.release(reference.route, holder)
-
-    def repository_path(self, route_id: int) -> Route | None:
-        return self._repository.get(route_id)
-
-    def repository_diagnostics(self) -> dict[str, float]:
-        """Occupancy: see :meth:`~royale_lightning.restarts.repository.Repository.diagnostics`."""
-        held = {e.reference.route for _, e in self._buckets.entries()}
-        return self._repository.diagnostics(held | set(self._archive.ids))
-
-    @property
-    def bucket_count(self) -> int:
-        """Non-empty buckets."""
-        return len(self._buckets)
-
-    @property
-    def archived_best_route(self) -> Route | None:
-        """Of highest priority, so that its fields can be logged one by one."""
-        best = self._archive.best
-        return None if best is None else self._repository[best]
-
-    @property
-    def archived_max_priority(self) -> Priority | None:
-        best = self._archive.best
-        return None if best is None else self._archive.priorities[best]
-
-    @property
-    def archived_path_count(self) -> int:
-        return len(self._archive)
-
-    @property
-    def archived_route_ids(self) -> list[int]:
-        """Ascending."""
-        return self._archive.ids
-
-    @property
-    def archived_route_priorities(self) -> dict[int, Priority]:
-        """By route, ascending."""
-        return self._archive.priorities
-
-    def segment_buckets_view(self) -> Mapping[Bucket, list[Entry]]:
-        """Live and read-only."""
-        return self._buckets.view()
-
     def segment_debug_bucket_weights(self, selector: Literal["start", "replay"]) -> list[tuple[Bucket, float, float]]:
         """``(group, weight, share)`` of a selector's frozen groups."""
         table = self._tables.get(selector)
@@ -393,15 +245,6 @@ class TrajectoryStore:
             return []
         total = sum(table.weights)
         return [(g, w, w / total) for g, w in zip(table.groups, table.weights, strict=True)]
-
-    def replay_metric_summary(self, metric: str, floor: float | None = None) -> MetricSummary | None:
-        """A metric over all stored segments, None without any; KeyError if one lacks it."""
-        return metric_summary((e.segment for _, e in self._buckets.entries()), metric, floor)
-
-    def start_metric_summary(self, metric: str, floor: float | None = None) -> MetricSummary | None:
-        """The same over those that an episode can begin at."""
-        eligible = (e.segment for _, e in self._buckets.entries() if e.segment.eligible)
-        return metric_summary(eligible, metric, floor)
 
     # ---- state ---------------------------------------------------------------------------------------------------
     def runtime_state_dict(self) -> dict[str, Any]:
@@ -434,26 +277,31 @@ class TrajectoryStore:
         self._repository.load(state["repository"], self.stamp, set(episodes))
         self._archive = Archive(self.settings.archive_size)
         self._tables = {}
-        for route_id in state["archive"]:
-            route = self._repository[route_id]
-            if _eligible(route) and self._archive.offer(route_id, route.group, route.priority)[0]:
-                self._repository.retain(route_id, _ARCHIVE)
         self._buckets.load(state["buckets"], lambda r: self._repository[r.route].segments[r.start])
         for _, entry in self._buckets.entries():
             self._repository.retain(entry.reference.route, _BUCKET)
+        for route_id in state["archive"]:
+            route = self._repository[route_id]
+            if _eligible(route):
+                self._archive.offer(route_id, route.group, route.priority)
+        # Settings may have changed since: a smaller archive lets go of routes, of their fronts and of their rungs.
+        for route_id in self._archive.ids:
+            self._repository.retain(route_id, _ARCHIVE)
         self._repository.sweep()
         self.cell_statistics.load(state["cells"])
         if self.backward_curriculum is not None and state["curriculum"] is not None:
             self.backward_curriculum.load(state["curriculum"])
+            for route_id in set(self.backward_curriculum.route_ids) - set(self._archive.ids):
+                self.backward_curriculum.withdraw(route_id)
         self._decisions = {
             i: {p.game_step: p for p in unpack_points(points, self.stamp, "the checkpoint")}
-            for i, points in state["decisions"]
+            for i, points in state["decisions"] if i in self._archive
         }
-        self._heirs = dict(state["heirs"])
+        self._heirs = {i: left for i, left in state["heirs"] if i in self._archive}
         self.wins_recorded = state["wins"]
         self.outcomes = Counter(state["outcomes"])
 
 
 def _eligible(route: Route) -> bool:
-    """Whether the archive may hold it: a win from the beginning."""
-    return route.complete and route.won
+    """Whether the archive may hold it: a win from the beginning against somebody who can be met again as he was."""
+    return route.complete and route.won and route.opponent != LEARNER

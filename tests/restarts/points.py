@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from royale_lightning.restarts.key import advantage_rank
@@ -54,3 +55,19 @@ def route(
         "priority": Priority(0, int(won), margin, 0.5, -10 * end), "complete": first == 0, "policy_version": 0,
     }
     return Route(**{**given, **changed})
+
+
+def minted(whole: Route) -> Route:
+    """The route with a save state at the end of every segment that an episode may begin at."""
+    return replace(whole, segments=tuple(replace(s, end=end_of(whole, i)) for i, s in enumerate(whole.segments)))
+
+
+def end_of(whole: Route, i: int) -> RestartPoint | None:
+    """The save state at the end of segment ``i``, None where the battle ends."""
+    s = whole.segments[i]
+    if not s.eligible:
+        return None
+    return point(
+        s.end_hash, s.end_key, state_hash=s.end_hash, game_step=s.end_step, tick=s.end_tick, seat=whole.seat,
+        players=whole.players, partition=whole.partition, source=whole.source,
+    )
