@@ -12,10 +12,10 @@ from .rate import results_log
 
 _EPILOG = """\
 Ratings are refitted from results.jsonl (see `royale-lightning rate`). They share the error of their distance to 0, the
-opponent that never acts, so compare players by "over champion", the difference with a standard error of its own. The
+opponent that never acts, so compare players by "vs champion", the difference with a standard error of its own. The
 champion is what candidates must beat; former ones are marked too. "role" says how a snapshot came into the pool: first,
 gated (it beat the champion), cycle (it did, but lost its hold on others), cadence or starved (admitted without a
-verdict), given (named in the configuration).
+verdict), given (named in the configuration); one outside was rejected or evicted.
 
 --json writes {"schema": 1, "tool": "ladder", "inputs": {"run"}, "result": {"champion", "members": [{"snapshot", "role",
 "iteration", "game_steps", "champion", "rating", "se", "games", "over_champion"}], "others": [{"id", "rating", "se",
@@ -43,13 +43,13 @@ def main(argv: Sequence[str]) -> int:
     table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("player", overflow="fold", min_width=16)
     table.add_column("role", no_wrap=True)
-    for name in ("steps", "rating", "games", "over champion"):
+    for name in ("steps", "rating", "games", "vs champion"):
         table.add_column(name, justify="right", no_wrap=True)
     lines = [*result["members"], *result["others"]]
     lines.sort(key=lambda r: (r["rating"] is None, -(r["rating"] or 0.0)))
     for r in lines:
         current = r.get("snapshot") is not None and r.get("snapshot") == result["champion"]
-        role = r.get("role") or ("" if ":" in r["id"] else "not in the pool")
+        role = r.get("role") or ("" if ":" in r["id"] else "outside")
         if r.get("champion"):
             role = "champion" if current else "was champion"
         rating = "–" if r["rating"] is None else f"{r['rating']:.0f} ± {r['se']:.0f}"
