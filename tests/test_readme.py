@@ -29,7 +29,7 @@ SMALL_FIT = [
     "--data.rollout.rows_per_iteration", "64", "--data.rollout.minibatch_rows", "64", "--model.ppo.ppo_epochs", "1",
     "--data.battle.max_ticks", "300", "--checkpoint.every", "1",
 ]
-SMALL = {"fit": SMALL_FIT, "test": ["--games", "2"], "predict": ["--games", "1"]}
+SMALL = {"fit": SMALL_FIT, "test": ["--games", "2"], "predict": ["--games", "1"], "ladder": [], "--help": []}
 
 
 @pytest.fixture(scope="module")

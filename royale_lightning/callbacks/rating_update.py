@@ -72,6 +72,7 @@ class RatingUpdate(RunCallback):
         if champion is not None:
             row["ladder/champion_rating"] = champion["rating"]
         add_seconds(row, "time/ladder", ladder.seconds - before)
+        row["time/ladder_share"] = ladder.time_share
 
     def _rate(self, ladder: Ladder, module: Any, live: str, iteration: int, steps: int) -> None:
         """In the leading process."""

@@ -9,7 +9,8 @@ from lightning.pytorch import LightningModule, Trainer
 
 from ..battle.opponents import PREFIX, make_opponent
 from ..errors import UserError
-from ..ladder.admission import Cadence, consider
+from ..ladder.admission import Cadence, Judges, consider
+from ..ladder.eviction import EVICTIONS, EvictionPolicy
 from ..ladder.gate import GATES, PromotionGate
 from ..ladder.ladder import Ladder
 from ..parts import Part, PartLike
@@ -38,6 +39,7 @@ class SnapshotPromotion(RunCallback):
             some 400. A gate that takes more delays the next one.
         anchors: scripted opponents that no champion may get worse against; the two that play best.
         gate: ``sprt``, ``wilson`` or a ``PromotionGate`` of your own.
+        eviction: who leaves a full pool: ``spread`` or an ``EvictionPolicy`` of your own.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class SnapshotPromotion(RunCallback):
         gate_battles: int = 400,
         anchors: tuple[str, ...] = ("push", "patient"),
         gate: PartLike = "sprt",
+        eviction: PartLike = "spread",
     ) -> None:
         if first_game_steps < 1:
             raise UserError(f"SnapshotPromotion.first_game_steps is {first_game_steps}; give at least 1")
@@ -58,22 +61,18 @@ class SnapshotPromotion(RunCallback):
         if gate_battles < 1:
             raise UserError(f"SnapshotPromotion.gate_battles is {gate_battles}; give at least 1")
         self.cadence = Cadence(first_game_steps, growth, share, gate_battles)
-        self.anchors = [PREFIX + a.removeprefix(PREFIX) for a in anchors]
-        for anchor in self.anchors:
+        scripted = tuple(PREFIX + a.removeprefix(PREFIX) for a in anchors)
+        for anchor in scripted:
             make_opponent(anchor)
-        where = "SnapshotPromotion.gate"
-        self.gate_part = part = Part.of(gate, where, GATES)
-        made = part.build(where)
-        if not isinstance(made, PromotionGate):
-            raise UserError(
-                f"{where}: {part.class_path} is no PromotionGate; derive it from "
-                "royale_lightning.ladder.gate.PromotionGate"
-            )
-        self.gate = made
+        self.gate = Part.of(gate, "SnapshotPromotion.gate", GATES)
+        self.eviction = Part.of(eviction, "SnapshotPromotion.eviction", EVICTIONS)
+        self.judges = Judges(
+            _built(self.gate, "gate", PromotionGate), _built(self.eviction, "eviction", EvictionPolicy), scripted
+        )
 
     def identity_fields(self) -> dict[str, Any]:
         """What of it decides a run (:mod:`royale_lightning.identity`)."""
-        return {**asdict(self.cadence), "anchors": self.anchors, "gate": self.gate_part}
+        return {**asdict(self.cadence), "anchors": self.judges.anchors, "gate": self.gate, "eviction": self.eviction}
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if is_dry(trainer):
@@ -84,8 +83,19 @@ class SnapshotPromotion(RunCallback):
         rule = self.cadence.rule(ladder, steps)
         if rule is not None:
             bot = pl_module.bot()  # type: ignore[operator]
-            ladder.act(lambda: consider(ladder, bot, self.gate, self.anchors, rule, iteration, steps))
+            ladder.act(lambda: consider(ladder, bot, self.judges, rule, iteration, steps))
         row = iteration_row(trainer)
         row["ladder/pool"], row["ladder/verdicts"] = len(ladder.pool), ladder.progress.verdicts
         row["ladder/rejections"] = ladder.progress.rejections
         add_seconds(row, "time/ladder", ladder.seconds - before)
+        row["time/ladder_share"] = ladder.time_share
+
+
+def _built(part: Part, name: str, kind: type) -> Any:
+    made = part.build(f"SnapshotPromotion.{name}")
+    if not isinstance(made, kind):
+        raise UserError(
+            f"SnapshotPromotion.{name}: {part.class_path} is no {kind.__name__}; derive it from "
+            f"{kind.__module__}.{kind.__qualname__}"
+        )
+    return made

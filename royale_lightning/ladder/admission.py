@@ -11,6 +11,7 @@ import numpy as np
 from ..nn import actor_state_dict
 from .bot import Bot
 from .evaluate import PlannedGame
+from .eviction import EvictionPolicy
 from .gate import PromotionGate, run_gate
 from .ladder import Ladder
 from .pairs import PairRequest
@@ -56,15 +57,29 @@ class Cadence:
         return STARVED if game_steps >= STARVED_GROWTH * (p.admitted or 0) else None
 
 
+@dataclass(frozen=True)
+class Judges:
+    """Who decides about a candidate.
+
+    Args:
+        gate: whether it comes in.
+        eviction: who leaves for it.
+        anchors: players that no champion may get worse against.
+    """
+
+    gate: PromotionGate
+    eviction: EvictionPolicy
+    anchors: tuple[str, ...]
+
+
 def consider(
-    ladder: Ladder, bot: Bot, gate: PromotionGate, anchors: Sequence[str], rule: str, iteration: int, game_steps: int
+    ladder: Ladder, bot: Bot, judges: Judges, rule: str, iteration: int, game_steps: int
 ) -> dict[str, Any]:
     """Take the learner as a candidate and let it in, or not; only inside :meth:`Ladder.act`.
 
     Args:
         bot: the learner as it stands.
-        gate: judges under the rule ``gate``.
-        anchors: players that no champion may get worse against.
+        judges: the gate is asked under the rule ``gate`` alone.
         rule: of :meth:`Cadence.rule`.
 
     Returns:
@@ -75,7 +90,7 @@ def consider(
     p = ladder.progress
     p.newest = game_steps
     if rule == GATE and not known:
-        verdict = judge(ladder, candidate, gate, anchors, iteration, game_steps)
+        verdict = judge(ladder, candidate, judges.gate, judges.anchors, iteration, game_steps)
         role = _ROLES.get(verdict.outcome)
     else:
         verdict, role = _unjudged(ladder, candidate, rule), rule
@@ -86,7 +101,13 @@ def consider(
             ladder.pool.promote(candidate)
     elif verdict.outcome == "rejected":
         p.rejections += 1
-    out = {**verdict.as_dict(), "admitted": admitted, "rule": rule, "iteration": iteration, "game_steps": game_steps}
+    strength = {player: r["rating"] for player, r in ladder.ratings.items()}
+    evicted = judges.eviction.evict(ladder.pool.members, ladder.pool.champion, strength)
+    ladder.let_go(evicted)
+    out = {
+        **verdict.as_dict(), "admitted": admitted, "evicted": evicted, "rule": rule, "iteration": iteration,
+        "game_steps": game_steps,
+    }
     ladder.write_verdict(out)
     return out
 

@@ -27,10 +27,11 @@ from ..battle.spec import BattleSpec
 from ..errors import UserError
 from .bot_files import write_atomic
 from .evaluate import PlannedGame, Policy, Referee
-from .matchmaker import OpponentTable
+from .matchmaker import OpponentTable, PfspSettings
+from .pfsp import LearnerRecord, PfspTable, pfsp
 from .pool import Member, Pool
 from .rating import DavidsonRater, Rater, Ratings
-from .results import LogMark, Result, ResultsLog, read_results
+from .results import LIVE, TRUE_START, LogMark, Result, ResultsLog, read_results
 from .snapshots import FOLDER, SnapshotStore
 
 RESULTS = "results.jsonl"
@@ -89,9 +90,12 @@ class Ladder:
     Args:
         spec: the battles that are trained on; strength is measured on whole ones (``bot.full_battles``).
         seed: of the named streams.
+        settings: whom of the pool the learner meets.
 
     Attributes:
         pool: the snapshots that may be met.
+        record: how the live learner fares against each of them.
+        chances: whom the running iteration meets; None before the first.
         rater: fits the ratings.
         ratings: last fit, player -> ``{"rating", "se", "games"}``; empty before one.
         progress: counters.
@@ -99,15 +103,19 @@ class Ladder:
         seconds: wall time of evaluations and fits in this process. Logged, and read by no decision.
     """
 
-    def __init__(self, spec: BattleSpec, seed: int = 1) -> None:
+    def __init__(self, spec: BattleSpec, seed: int = 1, settings: PfspSettings = PfspSettings()) -> None:  # noqa: B008
         self.spec = spec
         self.seed = seed
+        self.settings = settings
         self.pool = Pool()
+        self.record = LearnerRecord()
+        self.chances: PfspTable | None = None
         self.rater: Rater = DavidsonRater()
         self.ratings: dict[str, dict[str, float]] = {}
         self.progress = Progress()
         self.spent: Counter[str] = Counter()
         self.seconds = 0.0
+        self._opened = time.monotonic()
         self.leads = True
         self.folder = Path()
         self.store = SnapshotStore(self.folder / FOLDER)
@@ -137,6 +145,7 @@ class Ladder:
             self._scratch = tempfile.TemporaryDirectory(prefix="royale-ladder-")
             folder = Path(self._scratch.name)
         self.folder, self.leads, self._share = folder, leads, share
+        self._opened, self.seconds = time.monotonic(), 0.0
         self.store = SnapshotStore(folder / FOLDER)
         if leads:
             if source is not None and source.resolve() != folder.resolve():
@@ -231,8 +240,24 @@ class Ladder:
         if unchecked:
             self.act(lambda: self._drop_damaged(unchecked))
         self._verified = set(self.pool.ids)
-        n = len(self.pool)
-        return OpponentTable(self.pool.ids, (1.0 / n,) * n) if n else OpponentTable()
+        s = self.settings
+        self.chances = pfsp(self.pool.ids, self.record, s.weighting, s.uniform_share, s.prior_games)
+        return OpponentTable(self.chances.opponents, tuple(self.chances.probability.tolist()))
+
+    def table_metrics(self) -> dict[str, float]:
+        """What the table of the running iteration rests on; empty for an empty pool.
+
+        ``ladder/pfsp_fallback`` is 1 where the chances are uniform although another weighting was asked for.
+        """
+        t = self.chances
+        if t is None or not t.opponents:
+            return {}
+        met = t.games > 0
+        return {
+            "ladder/pfsp_divergence": t.divergence, "ladder/pfsp_opponents": t.effective_opponents,
+            "ladder/pfsp_evidence": t.evidence_share, "ladder/pfsp_fallback": float(t.fallback is not None),
+            **({"score/pool": float(t.score[met].mean())} if met.any() else {}),
+        }
 
     def _drop_damaged(self, snapshots: Sequence[str]) -> None:
         for snapshot in snapshots:
@@ -240,12 +265,28 @@ class Ladder:
                 self.store.load(snapshot)
             except UserError as problem:
                 print(f"{problem}; the pool goes on without it")
-                self.pool.drop([snapshot])
+                self.let_go([snapshot])
+
+    def let_go(self, snapshots: Sequence[str]) -> None:
+        """Drop members from the pool; their files and results stay."""
+        self.pool.drop(snapshots)
+        self.record.keep(self.pool.ids)
 
     def note_training(self, results: Sequence[Result]) -> None:
         """Count and log an iteration's training battles; with several ranks all of them know all results."""
+        for r in results:
+            if r.start == TRUE_START and r.blue.startswith(LIVE) != r.red.startswith(LIVE):
+                learner, other = (r.blue, r.red) if r.blue.startswith(LIVE) else (r.red, r.blue)
+                if other in self.pool:
+                    self.record.add(other, r.score(learner))
+        self.record.end_iteration()
         if self._log is not None:
             self._log.append(results)
+
+    @property
+    def time_share(self) -> float:
+        """Share of the wall time since :meth:`open` that evaluations and fits took."""
+        return self.seconds / max(time.monotonic() - self._opened, 1e-9)
 
     # ---- measuring -------------------------------------------------------------------------------------------
     @property
@@ -341,14 +382,14 @@ class Ladder:
         """For tools: the state without what only a resume needs."""
         path = self.folder / STATE
         path.parent.mkdir(parents=True, exist_ok=True)
-        pool = self.pool.state_dict()
-        text = json.dumps({"schema": 1, **pool, "ratings": self.ratings}, indent=1, allow_nan=False)
+        state = {"schema": 1, **self.pool.state_dict(), "ratings": self.ratings, "record": self.record.state_dict()}
+        text = json.dumps(state, indent=1, allow_nan=False)
         write_atomic(path, text.encode() + b"\n")
 
     def _state(self) -> dict[str, Any]:
         return {
             "pool": self.pool.state_dict(), "ratings": self.ratings, "progress": asdict(self.progress),
-            "spent": dict(self.spent),
+            "spent": dict(self.spent), "record": self.record.state_dict(),
         }
 
     def _load(self, state: Mapping[str, Any]) -> None:
@@ -356,6 +397,7 @@ class Ladder:
         self.ratings = {k: dict(v) for k, v in state["ratings"].items()}
         self.progress = Progress(**state["progress"])
         self.spent = Counter(state["spent"])
+        self.record.load_state_dict(state["record"])
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers; every result it counts on is on disk."""

@@ -11,6 +11,7 @@ import numpy as np
 from ..battle.arena import LEARNER
 from ..battle.opponents import PREFIX
 from ..battle.streams import generator
+from .pfsp import check_pfsp
 
 MIRROR, POOL, SCRIPTED = "mirror", "pool", "scripted"
 
@@ -26,6 +27,25 @@ class OpponentTable:
 
     snapshots: tuple[str, ...] = ()
     probabilities: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class PfspSettings:
+    """Whom of the pool the learner meets (prioritized fictitious self-play, ``ladder.pfsp``).
+
+    Args:
+        weighting: ``hard`` (whom the learner loses to, the default), ``variance`` (who is near its strength, for a
+            learner that is too weak to gain from the others), ``linear`` or ``uniform``.
+        uniform_share: of draws that look at nothing, so that everybody is measured again now and then.
+        prior_games: pseudo-games at one half. Four keep the first two wins from emptying an opponent's weight.
+    """
+
+    weighting: str = "hard"
+    uniform_share: float = 0.2
+    prior_games: float = 4.0
+
+    def __post_init__(self) -> None:
+        check_pfsp(self.weighting, self.uniform_share, self.prior_games)
 
 
 class Matchmaker(ABC):

@@ -105,7 +105,7 @@ class SelfPlayData(pl.LightningDataModule):
         self.episodes: list[EpisodeRecord] = []
         self.scaler = ReturnScaler()
         #: Open while a run goes on; callbacks put snapshots into its pool and rate the learner.
-        self.ladder = Ladder(battle, seed)
+        self.ladder = Ladder(battle, seed, opponents.pfsp)
         #: What ``test``, ``validate`` or ``predict`` shall play; set by the command line.
         self.measure: Measure | None = None
         #: Whether episodes keep what a replay needs; a callback that shows battles sets it before they exist.
@@ -302,6 +302,7 @@ class SelfPlayData(pl.LightningDataModule):
         names = [c.name for c in self.battle.cards]
         choice = r.choice.cpu().numpy() & (r.offers >= 0).any(axis=1)
         m.update(play_figures(r.action.cpu().numpy(), r.offers, choice, self.battle.action_layout, names))
+        m |= self.ladder.table_metrics()
         m |= by_start(r.episodes, r.start_steps, r.value_errors)
         return m | battle_figures(battles) | self._scores.figures()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..battle.opponents import ACTING
 from ..errors import UserError
-from ..ladder.matchmaker import MATCHMAKERS, Matchmaker
+from ..ladder.matchmaker import MATCHMAKERS, Matchmaker, PfspSettings
 from ..parts import Part, PartLike
 
 FORCED_ROWS = ("skip", "critic", "all")
@@ -95,6 +95,7 @@ class OpponentShares:
         scripted: one seat is a scripted opponent, drawn anew each episode.
         scripted_opponents: their names; the five acting rungs of RoyaleGym's ladder.
         snapshots: bots (folders, checkpoints, runs) that are in the pool from the start and stay.
+        pfsp: whom of the pool.
         matchmaker: who meets whom, with these shares; ``mix`` or a ``Matchmaker`` of your own.
     """
 
@@ -103,6 +104,7 @@ class OpponentShares:
     scripted: float = 0.5
     scripted_opponents: list[str] = field(default_factory=lambda: list(ACTING))
     snapshots: list[str] = field(default_factory=list)
+    pfsp: PfspSettings = field(default_factory=PfspSettings)
     matchmaker: PartLike = "mix"
 
     def __post_init__(self) -> None:

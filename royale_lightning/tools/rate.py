@@ -14,15 +14,19 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..ladder.rating import Ratings
+    from ..ladder.transitivity import Transitivity
 
 _EPILOG = """\
 Ratings are Elo points above the opponent that never acts (scripted:noop), from all evaluated battles of the log: a
 Bradley-Terry fit with Davidson's draws. Battles of training count for nothing here. "prior" marks a rating that the
-prior decides more than the games; "separable" one that the games alone would send to infinity.
+prior decides more than the games; "separable" one that the games alone would send to infinity. The last line says
+whether results go in circles that no ranking explains.
 
 --json writes {"schema": 1, "tool": "rate", "inputs": {"run", "prior_sd"}, "result": {"anchor", "draw", "rho",
-"players": [{"id", "rating", "se", "games", "pairs", "separable", "prior_dominated"}]}}, strongest first; draw is
-Davidson's nu, rho the correlation of a seed's two games (null while too few).
+"players": [{"id", "rating", "se", "games", "pairs", "separable", "prior_dominated"}], "transitivity": {"residual",
+"freedom", "p", "worst", "cyclicity", "triads"}}}, strongest first; draw is Davidson's nu, rho the correlation of a
+seed's two games (null while too few); residual is about freedom, and p not small, where one number per player explains
+the results.
 """
 
 
@@ -43,14 +47,29 @@ def main(argv: Sequence[str]) -> int:
 
     from ..ladder.rating import DavidsonRater
     from ..ladder.results import read_results
+    from ..ladder.transitivity import transitivity
 
     log = results_log(args.run)
     ratings = DavidsonRater(prior_sd=args.prior_sd).rate(read_results(log, "eval"))
     if not ratings.players:
         raise UserError(f"{log} holds no evaluated battles yet; RatingUpdate and SnapshotPromotion play them")
-    Console().print(rating_table(ratings, str(args.run)))
-    write_json(args.json, "rate", {"run": str(args.run), "prior_sd": args.prior_sd}, ratings.as_dict())
+    circles = transitivity(ratings)
+    console = Console()
+    console.print(rating_table(ratings, str(args.run)))
+    console.print(_said(circles), soft_wrap=True, highlight=False)
+    result = {**ratings.as_dict(), "transitivity": circles.as_dict()}
+    write_json(args.json, "rate", {"run": str(args.run), "prior_sd": args.prior_sd}, result)
     return 0
+
+
+def _said(circles: Transitivity) -> str:
+    if circles.p is None:
+        return "no three players have all met, so nothing can be said of circles"
+    text = f"distance from the ratings {circles.residual:.1f}, {circles.freedom} is expected (p = {circles.p:.2g})"
+    if not circles.triads:
+        return f"{text}; no circle beyond chance"
+    t = circles.triads[0]
+    return f"{text}; {t.a} beats {t.b} beats {t.c} beats {t.a} (z = {t.z:.1f})"
 
 
 def results_log(run: Path) -> Path:
