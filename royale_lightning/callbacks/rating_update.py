@@ -25,8 +25,9 @@ class RatingUpdate(RunCallback):
     Rated when the share of the run's game steps that is set apart for it pays for the battles. On two cores a run of
     ``configs/first_bot.yaml`` rates itself about every two minutes.
 
-    Adds ``ladder/rating`` and ``ladder/rating_se`` to the rows of the iterations it rates, in Elo points above the
-    opponent that never acts, and ``ladder/champion_rating`` where the champion has one.
+    Adds to the rows of the iterations it rates ``ladder/rating`` and ``ladder/rating_se``, Elo points above the
+    opponent that never acts, and ``ladder/over_champion`` with its own, much smaller error: everybody's distance to
+    that opponent is uncertain, since nobody plays it closely, and it cancels from a difference.
 
     Args:
         battles: of one rating; half against scripted opponents, half against snapshots, all of them on fresh seeds and
@@ -65,20 +66,23 @@ class RatingUpdate(RunCallback):
             return
         live = live_player(iteration)
         before = ladder.seconds
-        ladder.act(lambda: self._rate(ladder, pl_module, live, iteration, steps))
+        measured = ladder.act(lambda: self._rate(ladder, pl_module, live, iteration, steps))
         row = iteration_row(trainer)
-        row["ladder/rating"], row["ladder/rating_se"] = ladder.ratings[live]["rating"], ladder.ratings[live]["se"]
-        champion = ladder.ratings.get(ladder.pool.champion or "")
-        if champion is not None:
-            row["ladder/champion_rating"] = champion["rating"]
+        row.update(measured)
         add_seconds(row, "time/ladder", ladder.seconds - before)
         row["time/ladder_share"] = ladder.time_share
 
-    def _rate(self, ladder: Ladder, module: Any, live: str, iteration: int, steps: int) -> None:
+    def _rate(self, ladder: Ladder, module: Any, live: str, iteration: int, steps: int) -> dict[str, float]:
         """In the leading process."""
         played = {p: int(r["games"]) for p, r in ladder.ratings.items()}
         turn = ladder.progress.ratings
         ladder.progress.ratings += 1
         games = rating_games(live, ladder.pool.ids, played, turn, rating_seeds(turn, self.battles // 2))
         ladder.play(games, PURPOSE, iteration, steps, live={live: module.bot()})
-        ladder.rate()
+        ratings = ladder.rate()
+        found = {}
+        if (mine := ratings.of(live)) is not None:
+            found = {"ladder/rating": mine.elo, "ladder/rating_se": mine.se}
+        if (over := ratings.difference(live, ladder.pool.champion or "")) is not None:
+            found |= {"ladder/over_champion": over.elo, "ladder/over_champion_se": over.se}
+        return found
