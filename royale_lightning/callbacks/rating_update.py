@@ -27,7 +27,8 @@ class RatingUpdate(RunCallback):
 
     Adds to the rows of the iterations it rates ``ladder/rating`` and ``ladder/rating_se``, Elo points above the
     opponent that never acts, and ``ladder/over_champion`` with its own, much smaller error: everybody's distance to
-    that opponent is uncertain, since nobody plays it closely, and it cancels from a difference.
+    that opponent is uncertain, since nobody plays it closely, and it cancels from a difference. With a champion also
+    its rating, ``ladder/champion_rating``.
 
     Args:
         battles: of one rating; half against scripted opponents, half against snapshots, all of them on fresh seeds and
@@ -70,7 +71,7 @@ class RatingUpdate(RunCallback):
         row = iteration_row(trainer)
         row.update(measured)
         add_seconds(row, "time/ladder", ladder.seconds - before)
-        row["time/ladder_share"] = ladder.time_share
+        row["ladder/time_share"] = ladder.time_share
 
     def _rate(self, ladder: Ladder, module: Any, live: str, iteration: int, steps: int) -> dict[str, float]:
         """In the leading process."""
@@ -80,9 +81,12 @@ class RatingUpdate(RunCallback):
         games = rating_games(live, ladder.pool.ids, played, turn, rating_seeds(turn, self.battles // 2))
         ladder.play(games, PURPOSE, iteration, steps, live={live: module.bot()})
         ratings = ladder.rate()
-        found = {}
+        champion = ladder.pool.champion or ""
+        found: dict[str, float] = {}
         if (mine := ratings.of(live)) is not None:
-            found = {"ladder/rating": mine.elo, "ladder/rating_se": mine.se}
-        if (over := ratings.difference(live, ladder.pool.champion or "")) is not None:
+            found |= {"ladder/rating": mine.elo, "ladder/rating_se": mine.se}
+        if (theirs := ratings.of(champion)) is not None:
+            found["ladder/champion_rating"] = theirs.elo
+        if (over := ratings.difference(live, champion)) is not None:
             found |= {"ladder/over_champion": over.elo, "ladder/over_champion_se": over.se}
         return found

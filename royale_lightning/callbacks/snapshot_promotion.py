@@ -88,7 +88,7 @@ class SnapshotPromotion(RunCallback):
         row["ladder/pool"], row["ladder/verdicts"] = len(ladder.pool), ladder.progress.verdicts
         row["ladder/rejections"] = ladder.progress.rejections
         add_seconds(row, "time/ladder", ladder.seconds - before)
-        row["time/ladder_share"] = ladder.time_share
+        row["ladder/time_share"] = ladder.time_share
 
 
 def _built(part: Part, name: str, kind: type) -> Any:

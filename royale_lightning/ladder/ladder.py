@@ -252,11 +252,9 @@ class Ladder:
         t = self.chances
         if t is None or not t.opponents:
             return {}
-        met = t.games > 0
         return {
             "ladder/pfsp_divergence": t.divergence, "ladder/pfsp_opponents": t.effective_opponents,
             "ladder/pfsp_evidence": t.evidence_share, "ladder/pfsp_fallback": float(t.fallback is not None),
-            **({"score/pool": float(t.score[met].mean())} if met.any() else {}),
         }
 
     def _drop_damaged(self, snapshots: Sequence[str]) -> None:

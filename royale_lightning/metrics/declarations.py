@@ -68,6 +68,7 @@ _PLAYED = "the action space is RoyaleGym's grid and 100 cards were played"
 _TERM = "model.auxiliary names the term"
 _LADDER = "with the SnapshotPromotion callback"
 _RATED = "RatingUpdate rated the learner in this iteration"
+_POOL = "the pool is not empty"
 _WORKERS = "battles step in worker processes"
 _CUDA = "on a CUDA device"
 
@@ -190,6 +191,19 @@ METRICS: tuple[Metric, ...] = (
     Metric("ladder/rating", "Elo", "of the learner, above the opponent that never acts", RUN, "rises", _RATED),
     Metric("ladder/rating_se", "Elo", "its standard error", RUN, "below 100", _RATED),
     Metric("ladder/champion_rating", "Elo", "of the pool's champion", RUN, "rises", f"{_RATED}, with a champion"),
+    Metric("ladder/over_champion", "Elo", "of the learner above the pool's champion", RUN, "above 0 before a promotion",
+           f"{_RATED}, with a champion"),
+    Metric("ladder/over_champion_se", "Elo", "standard error of that difference, not the sum of two", RUN, "below 60",
+           f"{_RATED}, with a champion"),
+    Metric("ladder/time_share", "share", "of this process's wall time spent on evaluations and fits", RUN, "below 0.1",
+           _LADDER),
+    Metric("ladder/pfsp_divergence", "nats", "from an even draw of the pool to the one in force: what PFSP does", RUN,
+           "above 0 with a pool of several", _POOL),
+    Metric("ladder/pfsp_opponents", "snapshots", "effectively met: 1 over the sum of squared chances", RUN, "above 1", _POOL),
+    Metric("ladder/pfsp_evidence", "share", "chance that who is drawn was met often enough to be judged", RUN, "rises",
+           _POOL),
+    Metric("ladder/pfsp_fallback", "0 or 1", "1 where the draw is even although another weighting was asked for", RUN,
+           "0", _POOL),
     # ---- starts ----------------------------------------------------------------------------------------------
     Metric("start/<kind>/episodes", "episodes", "ended, staggered ones left out", STARTS, "", "the kind was played"),
     Metric("start/<kind>/step_share", "share", "of the iteration's game steps", STARTS, "", "the kind was played"),

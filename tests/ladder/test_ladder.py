@@ -55,7 +55,6 @@ def test_the_learner_meets_whom_it_loses_to_and_says_when_it_knows_nothing(tmp_p
     table = ladder.table()
     assert table.probabilities == pytest.approx([1 / 3] * 3)
     assert ladder.table_metrics()["ladder/pfsp_fallback"] == 1.0
-    assert "score/pool" not in ladder.table_metrics(), "nobody was met"
     games = [trained("live:0", weak, 0, s) for s in range(30)]
     games += [trained(strong, "live:0", 0, 99 + s) for s in range(30)]
     # None of these says how the learner fares against a member.
@@ -69,7 +68,6 @@ def test_the_learner_meets_whom_it_loses_to_and_says_when_it_knows_nothing(tmp_p
     assert chance[strong] > chance[unmet] > chance[weak] >= 0.2 / 3 - 1e-12
     metrics = ladder.table_metrics()
     assert metrics["ladder/pfsp_fallback"] == 0.0
-    assert 0.4 < metrics["score/pool"] < 0.6, "one beaten, one unbeaten, the unmet left out"
     ladder.close()
     again = Ladder(BattleSpec())
     again.load_state_dict(json.loads(json.dumps(ladder.state_dict())))
