@@ -200,8 +200,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("ladder/pfsp_divergence", "nats", "from an even draw of the pool to the one in force: what PFSP does", RUN,
            "above 0 with a pool of several", _POOL),
     Metric("ladder/pfsp_opponents", "snapshots", "effectively met: 1 over the sum of squared chances", RUN, "above 1", _POOL),
-    Metric("ladder/pfsp_evidence", "share", "chance that who is drawn was met often enough to be judged", RUN, "rises",
-           _POOL),
+    Metric("ladder/pfsp_evidence", "share", "chance that who is drawn was met often enough to be judged", RUN,
+           "rises", _POOL),
     Metric("ladder/pfsp_fallback", "0 or 1", "1 where the draw is even although another weighting was asked for", RUN,
            "0", _POOL),
     # ---- starts ----------------------------------------------------------------------------------------------
