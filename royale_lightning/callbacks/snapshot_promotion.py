@@ -35,8 +35,9 @@ class SnapshotPromotion(RunCallback):
             steps and 30 in one of twenty million.
         share: of the training's game steps, for the gate's battles. With the 0.04 of ``RatingUpdate`` the ladder stays
             within a tenth.
-        gate_battles: a gate begins once its share pays for so many: a candidate about as good as the champion takes
-            some 400. A gate that takes more delays the next one.
+        gate_battles: a gate begins once its share pays for so many. A candidate that is clearly better takes some 250
+            (32 to 130 against the champion, a first look at anchors and pool); when the share has paid for 240, a tenth
+            of the run would pay for 400. A gate that takes more delays the next one.
         anchors: scripted opponents that no champion may get worse against; the two that play best.
         gate: ``sprt``, ``wilson`` or a ``PromotionGate`` of your own.
         eviction: who leaves a full pool: ``spread`` or an ``EvictionPolicy`` of your own.
@@ -47,7 +48,7 @@ class SnapshotPromotion(RunCallback):
         first_game_steps: int = 30_000,
         growth: float = 0.25,
         share: float = 0.06,
-        gate_battles: int = 400,
+        gate_battles: int = 240,
         anchors: tuple[str, ...] = ("push", "patient"),
         gate: PartLike = "sprt",
         eviction: PartLike = "spread",
