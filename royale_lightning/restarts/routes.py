@@ -60,8 +60,8 @@ def cut_slice(route_id: int, route: Route, start_segment: int, least: int = 16, 
     """Whole segments from near ``start_segment``, of ``least`` to ``most`` game steps where segments allow it.
 
     A slice begins where the battle can be put: at the beginning of a complete route or at a minted save state. It grows
-    forwards first and backwards then. 16 game steps are the least that hold a manoeuvre; beyond 48 imitation was found
-    to destabilise (``reference/restarts.md`` section 4).
+    forwards first and backwards then. 16 game steps are the least that hold a manoeuvre; beyond 48 imitation is
+    reported to destabilise results.
 
     Returns:
         The slice, or None where no segment can be started from.

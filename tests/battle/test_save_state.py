@@ -107,6 +107,7 @@ PAIRS = {
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_saved_moment_goes_on_as_the_battle_it_was_taken_from(name: str) -> None:
+    """Invariants 14 and 15 of the restarts: same hashes, same bytes saved again, same observations of both seats."""
     first, second = PAIRS[name]
     (a,), (b,) = build_games(first, 1), build_games(second, 1)
     whole, saved = save_on_the_way(a, first, 11, (0, 37, 100))
@@ -168,6 +169,7 @@ def test_a_reward_of_a_users_own_goes_on_too() -> None:
 
 
 def test_what_does_not_belong_here_is_refused_before_it_plays() -> None:
+    """Invariant 16 of the restarts."""
     (game,) = build_games(FAST, 1)
     _, saved = save_on_the_way(game, FAST, 2, (50,))
     codec = SaveStateCodec(stamp_of(FAST, ""))
@@ -200,7 +202,7 @@ def test_what_does_not_belong_here_is_refused_before_it_plays() -> None:
 
 
 def test_hidden_fields_of_the_other_seat_never_reach_an_observation() -> None:
-    """A blob holds the enemy's hand and bar; perturbed and loaded, the learner sees the same bytes."""
+    """Invariant 17 of the restarts: a blob holds the enemy's hand and bar; perturbed, the learner sees the same."""
     (game,) = build_games(FAST, 1)
     _, saved = save_on_the_way(game, FAST, 2, (50,))
     game.load(saved[50], ANY, BOTH)

@@ -49,7 +49,7 @@ def vote(made: BackwardCurriculum, results: list[bool], margin: int = 2) -> Fron
 
 
 class CurriculumMachine(RuleBasedStateMachine):
-    """Random lives of several fronts: invariants 24, 25 and 26 of ``restarts.md`` section 6, at every step."""
+    """Random lives of several fronts: invariants 24, 25 and 26 of the package's README, at every step."""
 
     @initialize(mode=st.sampled_from(MODES), window=st.integers(1, 4), grace=st.integers(0, 5),
                 step=st.sampled_from([1, 10, 25]), retreats=st.integers(1, 2))
@@ -60,8 +60,10 @@ class CurriculumMachine(RuleBasedStateMachine):
         )
         self.made = BackwardCurriculum(self.settings, 1)
         self.spent: set[Vote] = set()
+        for route in (0, 1):
+            self.register(route, [10] * 8, None)
 
-    @rule(route=st.integers(0, 2), gaps=st.lists(st.integers(1, 30), min_size=1, max_size=12),
+    @rule(route=st.integers(0, 2), gaps=st.lists(st.integers(1, 30), min_size=2, max_size=12),
           left=st.sampled_from([None, 1, 30, 500]))
     def register(self, route: int, gaps: list[int], left: int | None) -> None:
         steps = [sum(gaps[: i + 1]) for i in range(len(gaps))]
@@ -97,23 +99,28 @@ class CurriculumMachine(RuleBasedStateMachine):
             assert v.generation == front.generation
 
     @precondition(lambda self: self.made.route_ids)
-    @rule(data=st.data(), wins=st.sampled_from([[True] * 8, [False] * 8, [True, False] * 4]), explorer=st.booleans())
-    def play(self, data: st.DataObject, wins: list[bool], explorer: bool) -> None:
+    @rule(data=st.data(), wins=st.lists(st.booleans(), min_size=6, max_size=16), all_equal=st.booleans(),
+          margin=st.integers(0, 2), by=st.sampled_from(["learner", "learner", "learner", "explorer", "elsewhere"]))
+    def play(self, data: st.DataObject, wins: list[bool], all_equal: bool, margin: int, by: str) -> None:
         route = data.draw(st.sampled_from(self.made.route_ids))
         front = self.made.front(route)
-        rung = data.draw(st.integers(-1, len(front.rungs) - 1))
-        for won in wins:
+        for i, each in enumerate(wins):
+            won = wins[0] if all_equal else each
+            band = self.made.credit_band(front)
+            assert band == [] or band[-1] == front.index
+            if by != "elsewhere" and not band:
+                return
+            outside = [r for r in range(-1, len(front.rungs)) if r not in band]
+            rung = outside[i % len(outside)] if by == "elsewhere" else band[i % len(band)]
             cast = Vote(route, front.generation, rung)
             place = (front.index, front.generation, list(front.votes), front.seen, front.stalled)
-            credited = rung in self.made.credit_band(front) and not explorer
-            assert self.made.vote(cast, won, 1, not explorer) == credited
-            if not credited:
+            assert self.made.vote(cast, won, margin, by != "explorer") == (by == "learner")
+            if by != "learner":
                 assert place == (front.index, front.generation, list(front.votes), front.seen, front.stalled)
-                return
+                continue
             self.check_move(front, *place)
             if front.generation != place[1]:
                 self.spent.add(cast)
-                return
 
     def check_move(
         self, front: Front, index: int, generation: int, votes: list[bool], seen: int, stalled: bool
@@ -135,8 +142,8 @@ class CurriculumMachine(RuleBasedStateMachine):
         between = at[front.index + 1 : index] if now < was else at[index + 1 : front.index]
         assert all(abs(x - was) < self.settings.step for x in between), "no rung is passed over beyond one step"
 
-    @rule(data=st.data())
-    def votes_of_a_front_that_moved_change_nothing(self, data: st.DataObject) -> None:
+    @rule()
+    def votes_of_a_front_that_moved_change_nothing(self) -> None:
         for cast in self.spent:
             front = self.made.front(cast.route)
             if front is not None and front.generation > cast.generation:

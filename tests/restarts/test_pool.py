@@ -40,7 +40,7 @@ def result(battle: int, ordinal: int, score: float | None = 1.0, **changed: Any)
 class PoolMachine(RuleBasedStateMachine):
     """Random lives of a pool, next to lists and dictionaries that follow the rules literally.
 
-    Invariants 1 to 11 and 13 of ``reference/restarts.md`` section 6 are checked on the way.
+    Invariants 1 to 11 and 13 of the package's README are checked on the way.
     """
 
     @initialize(

@@ -235,6 +235,9 @@ def test_what_is_held_for_an_episode_is_released_whatever_happens() -> None:
         if i % 4 == 0:
             with pytest.raises(ValueError, match="another game"):
                 made.close([], [Finished(result(b.battle, 0), [foreign])])
+            assert (b.battle, 0) not in made.pool.in_flight
+            with pytest.raises(KeyError):
+                made.store.release_reference(Reference(0, 0, 1), f"episode {b.battle}/0")
         elif i % 4 == 1:
             timeouts[b.battle, 0] = REFUSED
         elif i % 4 == 2:
@@ -248,8 +251,6 @@ def test_what_is_held_for_an_episode_is_released_whatever_happens() -> None:
     ended = ("scored", REFUSED, CAPPED, "abandoned")
     assert counts["restarts"] == sum(counts[n] for n in ended)
     assert all(counts[n] for n in ended)
-    with pytest.raises(KeyError):
-        made.store.release_reference(Reference(0, 0, 1), f"episode {begun[0].battle}/0")
 
 
 def test_every_rank_enters_the_same_whatever_the_order() -> None:

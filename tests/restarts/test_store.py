@@ -22,8 +22,23 @@ from royale_lightning.restarts.summaries import MetricSummary
 from .points import FROZEN, STAMP, end_of, minted, point, route
 
 KEYS = [(0, 0, 0), (0, 0, 1), (1, 1, 1)]
-#: Cells of a route from a true start.
-CELLS = st.lists(st.sampled_from(KEYS), min_size=2, max_size=6)
+#: Episodes come in handfuls, so that a short life of a store already crowds it.
+EPISODES = st.lists(
+    st.fixed_dictionaries({
+        "cells": st.lists(st.sampled_from(KEYS), min_size=3, max_size=6), "won": st.booleans(),
+        "margin": st.integers(1, 3), "mint": st.booleans(), "value": st.integers(0, 2), "seat": st.integers(0, 1),
+        "opponent": st.sampled_from([FROZEN, FROZEN, "learner"]), "steps": st.sampled_from([7, 20]),
+    }),
+    min_size=2, max_size=6,
+)
+TAILS = st.lists(
+    st.fixed_dictionaries({
+        "cells": st.lists(st.sampled_from(KEYS), min_size=1, max_size=3), "won": st.booleans(),
+        "margin": st.integers(1, 4), "mint": st.booleans(), "value": st.integers(0, 2),
+        "another_battle": st.booleans(),
+    }),
+    min_size=2, max_size=6,
+)
 CURRICULUM = CurriculumSettings(window=2, grace=0, first_steps=20)
 
 
@@ -35,7 +50,7 @@ def rated(made: Route, value: float) -> Route:
 class StoreMachine(RuleBasedStateMachine):
     """Random lives of a store, next to lists and dictionaries that follow the rules literally.
 
-    Invariants 18 to 22 of ``restarts.md`` section 6 are checked on the way.
+    Invariants 18 to 22 of the package's README are checked on the way.
     """
 
     @initialize(max_per_key=st.integers(1, 3), archive_size=st.integers(1, 2), priority=st.booleans())
@@ -51,6 +66,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.episodes: dict[str, Reference] = {}
         self.next = self.asked = 0
         self.outcomes: Counter[str] = Counter()
+        self.episode([(0, 0, 0), (0, 0, 1), (1, 1, 1)], True, 1, True, 0, 0, FROZEN, 20)
 
     # ---- the model ---------------------------------------------------------------------------------------------
     def holders(self) -> dict[int, Counter[str]]:
@@ -102,11 +118,7 @@ class StoreMachine(RuleBasedStateMachine):
         return outcomes
 
     # ---- rules -------------------------------------------------------------------------------------------------
-    @rule(
-        cells=CELLS, won=st.booleans(), margin=st.integers(1, 3), mint=st.booleans(), value=st.integers(0, 2),
-        seat=st.integers(0, 1), opponent=st.sampled_from([FROZEN, FROZEN, "learner"]), steps=st.sampled_from([7, 20]),
-    )
-    def an_episode_from_a_true_start(
+    def episode(
         self, cells: list[Key], won: bool, margin: int, mint: bool, value: int, seat: int, opponent: str, steps: int
     ) -> None:
         players = ("learner", opponent) if seat == 0 else (opponent, "learner")
@@ -117,40 +129,44 @@ class StoreMachine(RuleBasedStateMachine):
             made = minted(made)
         assert self.store.add_path(made) == self.model_add(made, len(made.segments))
 
-    @rule(curriculum=st.booleans())
-    def begin(self, curriculum: bool) -> None:
+    @rule(episodes=EPISODES)
+    def episodes_from_true_starts(self, episodes: list[dict[str, Any]]) -> None:
+        for e in episodes:
+            self.episode(**e)
+
+    @rule(n=st.integers(1, 4))
+    def begin(self, n: int) -> None:
         self.store.freeze()
-        self.asked += 1
-        if curriculum:
-            start = self.store.sample_curriculum_start(0, self.asked)
-            found = None if start is None else (start.reference, start.point)
-        else:
+        starts = [s.end for r in self.routes.values() for s in r.segments]
+        for _ in range(n):
+            self.asked += 1
             entry = self.store.sample_start_with_reference(0, self.asked)
-            wanted = any(
-                self.routes[r.route].segments[r.start].end for refs in self.buckets.values() for r in refs
-            )
+            wanted = any(self.routes[r.route].segments[r.start].end for refs in self.buckets.values() for r in refs)
             assert (entry is not None) == wanted
-            found = None if entry is None else (entry.reference, entry.segment.end)
-        if found is None:
-            return
-        reference, at = found
+            if entry is not None:
+                self.hold(f"bucket {self.asked}", entry.reference, entry.segment.end)
+            start = self.store.sample_curriculum_start(0, self.asked)
+            if start is not None:
+                assert start.point in starts
+                assert start.reference.route in self.archive
+                self.hold(f"curriculum {self.asked}", start.reference, start.point)
+
+    def hold(self, holder: str, reference: Reference, at: RestartPoint | None) -> None:
         seam = self.routes[reference.route].segments[reference.stop - 1]
         assert not seam.terminal, "invariant 26"
         assert (at.state_hash, at.game_step) == (seam.end_hash, seam.end_step)
-        holder = f"episode {self.asked}"
         self.store.retain_reference(reference, holder)
         self.episodes[holder] = reference
 
     @precondition(lambda self: self.episodes)
-    @rule(
-        data=st.data(), cells=st.lists(st.sampled_from(KEYS), min_size=1, max_size=3), won=st.booleans(),
-        margin=st.integers(1, 4), another_battle=st.booleans(), value=st.integers(0, 2), mint=st.booleans(),
-    )
-    def finish(
-        self, data: st.DataObject, cells: list[Key], won: bool, margin: int, another_battle: bool, value: int,
-        mint: bool,
+    @rule(data=st.data(), tails=TAILS)
+    def finish(self, data: st.DataObject, tails: list[dict[str, Any]]) -> None:
+        for tail in tails[: len(self.episodes)]:
+            self.tail(data.draw(st.sampled_from(sorted(self.episodes))), **tail)
+
+    def tail(
+        self, holder: str, cells: list[Key], won: bool, margin: int, another_battle: bool, value: int, mint: bool
     ) -> None:
-        holder = data.draw(st.sampled_from(sorted(self.episodes)))
         reference = self.episodes[holder]
         prefix = self.routes[reference.route]
         seam = prefix.segments[reference.stop - 1]
@@ -161,8 +177,8 @@ class StoreMachine(RuleBasedStateMachine):
         if mint:
             tail = minted(tail)
         joined = prefix.complete and not another_battle
-        segments = prefix.segments[: reference.stop] + tail.segments if joined else tail.segments
-        kept = replace(tail, complete=joined, segments=segments) if joined else tail
+        segments = prefix.segments[: reference.stop] + tail.segments
+        kept = replace(tail, complete=True, segments=segments) if joined else tail
         assert self.store.add_path(tail, reference) == self.model_add(kept, len(tail.segments))
         self.store.release_reference(reference, holder)
         del self.episodes[holder]
