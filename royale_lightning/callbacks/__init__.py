@@ -10,6 +10,7 @@ from .live_control import LiveControl
 from .metric_log import MetricLog
 from .progress import Progress
 from .rating_update import RatingUpdate
+from .restart_harvest import RestartHarvest
 from .resume_rules import ResumeRules
 from .row import add_to_next_row, iteration_row
 from .signal_stop import SignalStop
@@ -25,6 +26,7 @@ __all__ = [
     "MetricLog",
     "Progress",
     "RatingUpdate",
+    "RestartHarvest",
     "ResumeRules",
     "RunCallback",
     "RunCheckpoint",

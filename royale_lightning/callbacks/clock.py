@@ -11,7 +11,10 @@ from .base import RunCallback
 from .row import game_steps, iteration_row
 
 #: The parts an iteration's time is made of, beside ``time/rest``. Not all are in every row.
-PARTS = ("step", "inference", "collect_other", "update", "measure", "ladder", "replays", "callbacks", "checkpoint")
+PARTS = (
+    "step", "inference", "collect_other", "update", "measure", "restarts", "ladder", "replays", "callbacks",
+    "checkpoint",
+)
 
 
 class IterationClock(RunCallback):
@@ -44,7 +47,7 @@ class IterationClock(RunCallback):
         now = time.monotonic()
         assert self._read_at is not None
         row["time/iteration"] = whole = max(now - self._read_at, 1e-9)
-        named = sum(row.get(f"time/{part}", 0.0) for part in ("measure", "ladder", "replays"))
+        named = sum(row.get(f"time/{part}", 0.0) for part in ("measure", "restarts", "ladder", "replays"))
         row["time/callbacks"] = now - self._updated_at - named
         row["time/rest"] = whole - sum(row.get(f"time/{part}", 0.0) for part in PARTS)
         steps = game_steps(trainer)

@@ -23,6 +23,7 @@ OWN = "the learner's seats of such battles"
 MIRROR = "the last 400 such battles with the learner on both seats"
 STARTS = "episodes of one kind of start"
 WINDOW = "the last 60 such battles against each opponent"
+POOL = "the restart pool, at the iteration's end"
 MACHINE = "this machine, at the iteration's end"
 WORKERS = "the worker processes, in this iteration"
 
@@ -71,6 +72,7 @@ _RATED = "RatingUpdate rated the learner in this iteration"
 _POOL = "the pool is not empty"
 _WORKERS = "battles step in worker processes"
 _CUDA = "on a CUDA device"
+_POOL = "with the RestartHarvest callback"
 
 METRICS: tuple[Metric, ...] = (
     Metric("iteration", "", "iterations done", RUN),
@@ -91,6 +93,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/collect_other", "s", "assignments, book-keeping and advantages", ITERATION),
     Metric("time/update", "s", "from the first minibatch to the last", ITERATION),
     Metric("time/measure", "s", "reading the row's figures; on a GPU also waiting for the update's end", ITERATION),
+    Metric("time/restarts", "s", "battles played again for their moments, and the pool's book-keeping", ITERATION,
+           "below a twentieth of time/iteration", _POOL),
     Metric("time/ladder", "s", "snapshots, their gates and ratings", ITERATION, "below a tenth of time/iteration",
            _LADDER),
     Metric("time/replays", "s", "replays of chosen battles", ITERATION, "1 % of the time between two sets",
@@ -215,6 +219,58 @@ METRICS: tuple[Metric, ...] = (
            STARTS, "", _ENDED),
     Metric("start/<kind>/score", "share", "of the learner; in a restarted mirror battle of the credited seat", STARTS,
            "", "a battle that was no mirror was decided"),
+    # ---- restarts --------------------------------------------------------------------------------------------
+    Metric("restarts/wanted_share", "share", "of the game steps that episodes from the pool shall have, as scheduled",
+           ITERATION, "start/pool/step_share comes near it", _POOL),
+    Metric("restarts/replays", "battles", "played again for their moments, this rank", ITERATION,
+           "some in most iterations", _POOL),
+    Metric("restarts/replays_failed", "battles", "of them that came out otherwise; nothing of them is kept",
+           ITERATION, "0", _POOL),
+    Metric("restarts/points", "points", "in the pool", POOL, "grows, then steady", _POOL),
+    Metric("restarts/buckets", "", "cells of a match-up that hold a point", POOL, "grows, then steady", _POOL),
+    Metric("restarts/memory_mb", "MB", "save states held, each once", POOL, "some", _POOL),
+    Metric("restarts/in_flight", "episodes", "begun from the pool and not over", POOL, "", _POOL),
+    Metric("restarts/offered", "points", "that replays gave", ITERATION, "some in most iterations", _POOL),
+    Metric("restarts/stored", "points", "of them taken into the pool", ITERATION, "most of them", _POOL),
+    Metric("restarts/blind", "points", "refused, because the learner's memory is not in them", ITERATION, "0", _POOL),
+    Metric("restarts/bounds", "points", "refused, because minimum_values or maximum_values says so", ITERATION, "",
+           _POOL),
+    Metric("restarts/duplicate", "points", "refused, because the pool holds them", ITERATION, "", _POOL),
+    Metric("restarts/crowded", "points", "refused, because their battle gave per_battle of that bucket", ITERATION,
+           "", _POOL),
+    Metric("restarts/displaced", "points", "pushed out of a full bucket by newer ones", ITERATION, "", _POOL),
+    Metric("restarts/worn", "points", "retired after max_uses starts", ITERATION, "", _POOL),
+    Metric("restarts/aged", "points", "retired after max_age iterations", ITERATION, "", _POOL),
+    Metric("restarts/evicted", "points", "dropped for what came of starting there", ITERATION, "0", _POOL),
+    Metric("restarts/imported", "points", "taken from a bank", ITERATION, "", _POOL),
+    Metric("restarts/restarts", "episodes", "begun from the pool", ITERATION, "some in every iteration", _POOL),
+    Metric("restarts/scored", "episodes", "from the pool, played to an end", ITERATION, "near restarts/restarts",
+           _POOL),
+    Metric("restarts/refused", "episodes", "whose save state would not load; they began at their true start",
+           ITERATION, "0", _POOL),
+    Metric("restarts/crashed", "episodes", "from the pool, lost with a worker", ITERATION, "0", _POOL),
+    Metric("restarts/dead_start", "episodes", "in which the learner could do nothing, or over within 2 s", ITERATION,
+           "0", _POOL),
+    Metric("restarts/capped", "episodes", "from the pool, cut by max_ticks", ITERATION,
+           "0 unless the configuration cuts", _POOL),
+    Metric("restarts/abandoned", "episodes", "from the pool, that a resume could not continue", ITERATION, "0", _POOL),
+    Metric("restarts/starved", "episodes", "that were to begin in the pool while it had nothing", ITERATION,
+           "0 once the first points are in", _POOL),
+    Metric("restarts/held_back", "", "1: nobody is restarted, because true starts fell below their reserve",
+           ITERATION, "0", _POOL),
+    Metric("restarts/chance", "share", "of episodes that were to begin in the pool", ITERATION,
+           "above restarts/wanted_share, for restarted episodes are shorter", _POOL),
+    Metric("restarts/busiest_share", "share", "of the last 200 starts that one bucket had", POOL, "below 0.5",
+           f"{_POOL}, after 100 starts"),
+    Metric("restarts/advance_rate", "share", "of starts that got to a better rank or won, mean over buckets", POOL,
+           "0.2 to 0.8", f"{_POOL}, once a start was scored"),
+    Metric("restarts/decided", "share", "of buckets with a full window in which all starts advanced or none did",
+           POOL, "below 0.5", f"{_POOL}, once a bucket's window is full"),
+    Metric("restarts/deepest_phase", "", "of the best moment held: 0 to 4", POOL, "",
+           f"{_POOL}, once it holds a point"),
+    Metric("restarts/deepest_crowns", "crowns", "lead in it, clipped to 2", POOL, "",
+           f"{_POOL}, once it holds a point"),
+    Metric("restarts/deepest_hp", "", "lead in tower hp in it, -2 to 2", POOL, "", f"{_POOL}, once it holds a point"),
     # ---- health ----------------------------------------------------------------------------------------------
     Metric("health/actions_refused", "actions", "that the engine refused though the mask allowed them", ITERATION, "0"),
     Metric("health/codec_clipped", "numbers", "of observations beyond what their storage holds", ITERATION, "0"),

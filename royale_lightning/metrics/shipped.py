@@ -138,6 +138,65 @@ def shipped_alarms(ratio_tolerance: float = 1e-3) -> list[Alarm]:
             advice="the learner stands still: look at ladder/rating, and at ppo/entropy for what it still tries",
         ),
         Threshold(
+            "restarts_missing", "restarts/restarts", below=1, patience=20,
+            reason="a share is asked for, and no episode of 20 iterations began in the pool",
+            advice="look at restarts/points; is RestartHarvest.share 0, or every battle in its first episode?",
+        ),
+        Threshold(
+            "restarts_few", "start/pool/step_share", below=0.25, per="restarts/wanted_share", patience=20,
+            reason="restarted battles have less than a quarter of the game steps they should have",
+            advice="the pool holds too little: look at restarts/points and restarts/stored",
+        ),
+        Threshold(
+            "pool_empty", "restarts/points", below=1, patience=20,
+            reason="most battles end within twenty iterations, and some are replayed",
+            advice="look at restarts/replays and restarts/offered; a larger RestartHarvest.budget replays more",
+        ),
+        Threshold(
+            "harvest_idle", "restarts/offered", below=1, patience=50,
+            reason="no replay gave a moment for fifty iterations, and points age in twenty",
+            advice="raise RestartHarvest.budget, or lower markers.grace_steps for battles this short",
+        ),
+        Threshold(
+            "harvest_rejected", "restarts/stored", below=0.02, per="restarts/offered", patience=20,
+            reason="what is offered is hardly ever taken",
+            advice="the row says why: restarts/blind, bounds, duplicate or crowded",
+        ),
+        Threshold(
+            "replays_failed", "restarts/replays_failed", above=0,
+            reason="a recorded battle replays to the bit, or its moments are of another battle",
+            advice="a reward, observation or opponent of your own draws at random, or has a state that it does not "
+            "offer",
+        ),
+        Threshold(
+            "restarts_refused", "restarts/refused", above=0,
+            reason="the pool holds only moments of this game, so each of them loads",
+            advice="collect the imported bank again; a part of your own may not take back the state it gave",
+        ),
+        Threshold(
+            "restarts_crashed", "restarts/crashed", above=0, reason="restarts crash no worker",
+            advice="the points were dropped; see what the worker said",
+        ),
+        Threshold(
+            "restarts_dead", "restarts/dead_start", above=0.1, per="restarts/restarts", patience=5,
+            reason="a start where nothing can be done teaches nothing; the grace period keeps them out",
+            advice="raise RestartHarvest.markers.grace_steps",
+        ),
+        Threshold(
+            "restarts_one_bucket", "restarts/busiest_share", above=0.5, patience=10,
+            reason="half of all restarts practise one situation",
+            advice="is the pool small, or selection learnability or value_error with a low selection_floor?",
+        ),
+        Threshold(
+            "restarts_decided", "restarts/decided", above=0.5, patience=10,
+            reason="most starts are won, or lost, whatever the learner does",
+            advice="selection: learnability fades such buckets; minimum_values and maximum_values bound what is kept",
+        ),
+        Threshold(
+            "restarts_slow", "time/restarts", above=0.05, per="time/iteration", patience=10,
+            reason="a twentieth of the time is what the pool may cost", advice="lower RestartHarvest.budget",
+        ),
+        Threshold(
             "true_starts_few", "start/true/step_share", below=0.05, patience=5,
             reason="strength is measured from true starts, and nothing else sees a battle's opening",
             advice="lower the share of restarts",

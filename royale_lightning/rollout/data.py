@@ -43,6 +43,7 @@ from .returns import Moments, ReturnScaler
 from .settings import OpponentShares, RolloutSettings
 from .sources import InlineSource, RolloutSource, make_source
 from .start_metrics import by_start
+from .starts import StartAuthority
 from .training_results import training_results
 
 #: Iterations between two calls of :func:`_give_back_memory`.
@@ -102,7 +103,12 @@ class SelfPlayData(pl.LightningDataModule):
         self.seed = seed
         self.game_steps = 0
         self.iteration = 0
+        #: Finished in the latest iteration, ascending by round and battle; their rounds; per seat, how wrong the critic
+        #: was in each. And this rank's game steps in it by kind of start.
         self.episodes: list[EpisodeRecord] = []
+        self.ended_in: list[int] = []
+        self.value_errors: list[tuple[float | None, float | None]] = []
+        self.start_steps: dict[str, int] = {}
         self.scaler = ReturnScaler()
         #: Open while a run goes on; callbacks put snapshots into its pool and rate the learner.
         self.ladder = Ladder(battle, seed, opponents.pfsp)
@@ -110,6 +116,9 @@ class SelfPlayData(pl.LightningDataModule):
         self.measure: Measure | None = None
         #: Whether episodes keep what a replay needs; a callback that shows battles sets it before they exist.
         self.keep_commands = False
+        #: Says which episodes begin in the middle of a battle; a callback that has such starts sets it before the
+        #: battles exist.
+        self.starts: StartAuthority | None = None
         self._source: RolloutSource | None = None
         self._dataset: SelfPlayDataset | None = None
         self._restored: dict[str, Any] | None = None
@@ -206,7 +215,7 @@ class SelfPlayData(pl.LightningDataModule):
             self._source, self.battle, matchmaker, seed=self.seed, first=rank * n, rows=self.rollout.rows_per_iteration,
             max_rounds=self.rollout.max_rounds, stagger=self.rollout.stagger,
             count_forced=self.rollout.forced_rows == "all", device=learner.device, keep_commands=self.keep_commands,
-            frozen=FrozenActors(self.ladder.store, self.battle, learner.device),
+            frozen=FrozenActors(self.ladder.store, self.battle, learner.device), starts=self.starts,
         )
         self.scaler.clip = learner.ppo.reward_clip
         if self._restored is not None:
@@ -249,8 +258,8 @@ class SelfPlayData(pl.LightningDataModule):
         torch.distributed.all_gather_object(found, asdict(mine))
         return [Moments(**m) for m in found]
 
-    def _gather_all(self, mine: list[Any]) -> list[Any]:
-        """The lists of all ranks, one after the other."""
+    def gather_all(self, mine: list[Any]) -> list[Any]:
+        """The lists of all ranks, one after the other, on every rank; all of them ask at once."""
         trainer = self.trainer
         if trainer is None or trainer.world_size == 1:
             return mine
@@ -283,8 +292,9 @@ class SelfPlayData(pl.LightningDataModule):
             steps = self._sum(steps.to(r.rows.device))
         self.game_steps += int(steps.item())
         self.iteration += 1
-        self.episodes = r.episodes
-        self.ladder.note_training(self._gather_all(training_results(r.episodes, self.iteration, self.game_steps)))
+        self.episodes, self.ended_in, self.value_errors = r.episodes, r.ended_in, r.value_errors
+        self.start_steps = r.start_steps
+        self.ladder.note_training(self.gather_all(training_results(r.episodes, self.iteration, self.game_steps)))
         if self.iteration % _TRIM_EVERY == 0:
             _give_back_memory()
         self._metrics = self._measure(r, scale, clipped)

@@ -60,6 +60,18 @@ PLANTS: dict[str, Row] = {
     "reward_misleads": {"battle/return_agreement": 0.4},
     "forgetting": {"score/scripted": 0.3},
     "gate_starved": {"ladder/rejections": 5.0},
+    "restarts_missing": {"restarts/restarts": 0.0},
+    "restarts_few": {"start/pool/step_share": 0.01, "restarts/wanted_share": 0.2},
+    "pool_empty": {"restarts/points": 0.0},
+    "harvest_idle": {"restarts/offered": 0.0},
+    "harvest_rejected": {"restarts/stored": 0.0, "restarts/offered": 9.0},
+    "replays_failed": {"restarts/replays_failed": 1.0},
+    "restarts_refused": {"restarts/refused": 1.0},
+    "restarts_crashed": {"restarts/crashed": 1.0},
+    "restarts_dead": {"restarts/dead_start": 2.0, "restarts/restarts": 8.0},
+    "restarts_one_bucket": {"restarts/busiest_share": 0.7},
+    "restarts_decided": {"restarts/decided": 0.9},
+    "restarts_slow": {"time/restarts": 20.0, "time/iteration": 110.0},
     "true_starts_few": {"start/true/step_share": 0.01},
     "no_battles": {"battle/episodes": 0.0},
     "workers_lost": {"health/workers_lost": 1.0},
@@ -93,7 +105,7 @@ def test_a_healthy_run_trips_none() -> None:
     panel = Panel(shipped_alarms())
     for row in HEALTHY:
         assert panel.judge(row) == [], row["iteration"]
-    elsewhere = ("health/workers", "health/gpu", "ladder/")
+    elsewhere = ("health/workers", "health/gpu", "ladder/", "restarts/", "time/restarts", "start/pool/")
     asked = [k for a in shipped_alarms() for k in a.keys if not k.startswith(elsewhere)]
     assert {k for k in asked if not any(k in row for row in HEALTHY)} == set(), "the healthy run answers every question"
 

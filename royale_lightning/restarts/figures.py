@@ -1,0 +1,48 @@
+"""What restarts tell the metric row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..battle.round import POOL
+from .pool import REJECTIONS
+from .scheduler import StartScheduler
+from .state import TIMEOUTS
+
+#: Starts before the busiest bucket's share says anything.
+_MANY = 100
+#: The pool's counts that a row tells as what happened in its iteration.
+_FLOWS = (
+    "offered", "stored", *REJECTIONS, "displaced", "worn", "aged", "evicted", "imported", "restarts", "scored",
+    *TIMEOUTS, "abandoned",
+)
+
+
+def pool_counts(scheduler: StartScheduler) -> dict[str, int]:
+    """Counters that only grow, for the next row's :func:`pool_figures`."""
+    counts = {name: scheduler.pool.counts[name] for name in _FLOWS}
+    return counts | {"starved": scheduler.counts[f"starved/{POOL}"], "held_back": scheduler.counts["held_back"]}
+
+
+def pool_figures(scheduler: StartScheduler, before: Mapping[str, int]) -> dict[str, float]:
+    """``restarts/...`` of a metric row: what the pool holds, and what happened to it.
+
+    Args:
+        before: :func:`pool_counts` at the row before.
+    """
+    pool = scheduler.pool
+    d = pool.diagnostics()
+    out = {f"restarts/{name}": d[name] for name in ("buckets", "points", "in_flight")}
+    out["restarts/memory_mb"] = d["bytes"] / 1e6
+    out |= {f"restarts/{name}": n - before.get(name, 0) for name, n in pool_counts(scheduler).items()}
+    out["restarts/chance"] = scheduler.chances[POOL]
+    if d["restarts"] >= _MANY:
+        out["restarts/busiest_share"] = d["busiest_share"]
+    out |= {f"restarts/{name.replace('/', '_')}": value for name, value in d.items() if name.startswith("deepest/")}
+    rates = pool.advance_rates()
+    if rates:
+        out["restarts/advance_rate"] = sum(r.rate for r in rates) / len(rates)
+    full = [r.rate for r in rates if r.results >= pool.settings.window]
+    if full:
+        out["restarts/decided"] = sum(rate in (0.0, 1.0) for rate in full) / len(full)
+    return out

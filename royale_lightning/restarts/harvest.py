@@ -1,0 +1,96 @@
+"""Which finished battles are played again for their moments, within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ..battle.arena import build_games
+from ..battle.replay import Replay, ReplayMismatch
+from ..battle.round import EpisodeRecord
+from ..battle.save_state import Refused, SaveStateCodec
+from ..battle.spec import BattleSpec
+from ..battle.streams import generator
+from ..errors import UserError
+from .markers import MarkerSettings
+from .mint import Minted, learner_seats, mint
+from .state import Priority, Stamp
+
+#: ``(seat, priority)`` of the routes that are wanted of a battle.
+Routes = Callable[[EpisodeRecord], Sequence[tuple[int, Priority]]]
+
+
+def replayable(record: EpisodeRecord) -> bool:
+    """Whether a battle's record holds what playing it again needs, and a learner's moments are in it."""
+    known = bool(record.commands) or not any(record.plays)
+    return known and not record.staggered and bool(learner_seats(record.players))
+
+
+class Harvester:
+    """Plays finished battles again, in a drawn order, as long as its budget lasts.
+
+    The budget is counted in game steps and not in seconds, or two runs of one seed would keep different moments; what
+    it took in seconds is a metric. What a battle takes beyond it is owed by the next iterations, and of what is left
+    over an iteration's allowance is kept, so that a small share still replays a battle now and then.
+
+    Args:
+        spec: the battles.
+        stamp: of them.
+        markers: which moments are kept.
+        budget: game steps replayed, saves counted in, as a share of those played.
+        seed: of the named stream that draws the order.
+
+    Attributes:
+        replays: battles played again so far.
+        failures: of them, those that did not come out as they had; nothing of them is kept.
+        credit: game steps that may be replayed yet, negative for a debt.
+    """
+
+    def __init__(self, spec: BattleSpec, stamp: Stamp, markers: MarkerSettings, budget: float, seed: int) -> None:
+        if not 0.0 < budget <= 1.0:
+            raise UserError(f"a harvest's budget is {budget}; give a share of the game steps above 0 and up to 1")
+        self.markers = markers
+        self.budget = budget
+        self.credit = 0.0
+        self.replays = self.failures = 0
+        self._seed = seed
+        self._stamp = stamp
+        self._tick_limit = spec.max_ticks
+        (self._game,), self._codec = build_games(spec, 1), SaveStateCodec(stamp)
+
+    def harvest(
+        self, episodes: Sequence[EpisodeRecord], game_steps: int, iteration: int, first: int = 0,
+        routes: Routes | None = None,
+    ) -> Iterator[tuple[int, Minted]]:
+        """Index and moments of the battles that are replayed.
+
+        Args:
+            episodes: finished in this iteration.
+            game_steps: played in it, by this rank.
+            iteration: counted from 1; its weights played them.
+            first: global id of this rank's first battle, so that ranks draw apart.
+            routes: unset, none is wanted.
+        """
+        allowance = self.budget * game_steps
+        self.credit = min(self.credit + allowance, max(self.credit, allowance))
+        candidates = [i for i, e in enumerate(episodes) if replayable(e)]
+        order = generator(self._seed, "restarts/harvest", iteration, first).permutation(len(candidates))
+        for k in order.tolist():
+            if self.credit <= 0.0:
+                return
+            i = candidates[k]
+            minted = self._mint(episodes[i], iteration, routes(episodes[i]) if routes is not None else ())
+            if minted is not None:
+                yield i, minted
+
+    def _mint(self, record: EpisodeRecord, iteration: int, routes: Sequence[tuple[int, Priority]]) -> Minted | None:
+        replay = Replay(self._game, self._codec, record)
+        self.replays += 1
+        try:
+            return mint(
+                replay, self.markers, self._stamp, policy_version=iteration, tick_limit=self._tick_limit, routes=routes
+            )
+        except (ReplayMismatch, Refused):
+            self.failures += 1
+            return None
+        finally:
+            self.credit -= replay.cost
