@@ -29,6 +29,8 @@ SCHEMA = 1
 WEIGHTS, RECORD = "actor.safetensors", "bot.json"
 #: The header's key in the weights file, and the record's key in a checkpoint.
 _HEADER, CHECKPOINT_KEY = "royale_lightning", "bot"
+#: The header's key for the digest of everything else in the file: the format itself notices no flipped bit.
+_SUM = "sha256"
 #: The module's attribute that holds the network, hence the prefix of its names in a checkpoint.
 _PREFIX = "network."
 
@@ -144,6 +146,16 @@ def _digest(cards: list[str], types: list[str]) -> str:
     return hashlib.sha256(json.dumps([cards, types]).encode()).hexdigest()[:16]
 
 
+def _content(text: str, weights: Weights) -> str:
+    """SHA-256 over a record's text and every weight by name, on the CPU."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(weights):
+        x = weights[name].contiguous()
+        digest.update(json.dumps([name, str(x.dtype), list(x.shape)]).encode())
+        digest.update(x.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
 # ---- writing ---------------------------------------------------------------------------------------------------
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file so that its name always holds all of the old or all of the new bytes."""
@@ -165,7 +177,7 @@ def write_bot(folder: Path, record: BotRecord, weights: Weights) -> None:
     # Copies: safetensors refuses tensors that share memory, and tied weights do.
     tensors = {k: v.detach().cpu().contiguous().clone() for k, v in weights.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / WEIGHTS, save(tensors, {_HEADER: text}))
+    write_atomic(folder / WEIGHTS, save(tensors, {_HEADER: text, _SUM: _content(text, tensors)}))
     write_atomic(folder / RECORD, text.encode() + b"\n")
 
 
@@ -224,11 +236,14 @@ def read_bot(path: str | Path) -> tuple[BotRecord, Weights, Path]:
 def _read_weights(file: Path) -> tuple[BotRecord, Weights]:
     try:
         with safe_open(file, "pt") as opened:
-            header = (opened.metadata() or {}).get(_HEADER)
+            metadata = opened.metadata() or {}
+            header = metadata.get(_HEADER)
             weights = {k: opened.get_tensor(k) for k in opened.keys()}  # noqa: SIM118 - not a mapping
         value = json.loads(header) if header else None
-    except (SafetensorError, OSError, ValueError) as exc:
+    except (SafetensorError, OSError, ValueError, RuntimeError) as exc:
         raise UserError(f"{str(file)!r} cannot be read as a bot's weights ({exc})") from exc
+    if header and metadata.get(_SUM) != _content(header, weights):
+        raise UserError(f"{str(file)!r} is damaged: its content is not what its digest says; use another copy")
     return BotRecord.from_dict(value, repr(str(file))), weights
 
 
