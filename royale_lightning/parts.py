@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .errors import UserError, near_matches
+from .errors import UserError, near_matches, own_frame
 
 
 class PartSetting:
@@ -85,9 +85,11 @@ class Part:
     def resolve(self, where: str) -> type:
         """The class itself, or a :class:`UserError` that says what could not be found."""
         module, _, name = self.class_path.rpartition(".")
+        if not module or not all(word.isidentifier() for word in self.class_path.split(".")):
+            raise UserError(f"{where} is {self.class_path!r}, which is no class path; write package.module.Class")
         try:
             found = getattr(importlib.import_module(module), name)
-        except ImportError as exc:
+        except (ImportError, SyntaxError) as exc:
             raise UserError(f"{where}: cannot import {self.class_path!r} ({exc})") from exc
         except AttributeError as exc:
             raise UserError(f"{where}: module {module!r} has no class {name!r}") from exc
@@ -109,7 +111,16 @@ class Part:
             bad = [k for k in self.init_args if k not in known]
             hint = near_matches(bad[0], known) if bad else ""
             raise UserError(f"{where}: {self.class_path} does not take these init_args ({exc}){hint}") from exc
-        return found(*args, **self.init_args)
+        try:
+            return found(*args, **self.init_args)
+        except Exception as exc:
+            # A user's own class has a line to point to; one that is installed was given what it cannot be made of.
+            if isinstance(exc, UserError) or own_frame(exc) is not None:
+                raise
+            raise UserError(
+                f"{where}: {self.class_path} cannot be made with the init_args {self.init_args} "
+                f"({type(exc).__name__}: {' '.join(str(exc).split())})"
+            ) from exc
 
     @property
     def in_main(self) -> bool:

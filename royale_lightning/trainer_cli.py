@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import yaml
 from jsonargparse import Namespace
@@ -20,7 +20,7 @@ from . import run_folder
 from .callbacks import Alarms, ResumeRules, RunCheckpoint, SignalStop, StopAfter
 from .callbacks.base import MAX_STEPS_REFUSED, MAX_TIME_REFUSED, RELOAD_REFUSED, VALIDATION_REFUSED, callbacks_of
 from .checkpoint_files import whole_checkpoint
-from .errors import UserError
+from .errors import UserError, own_frame
 from .measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from .parse_errors import ParseFailure, sentence
 from .parts import PartSetting
@@ -120,7 +120,7 @@ class RoyaleCLI(LightningCLI):
         parser.add_argument(
             "--loggers",
             nargs="*",
-            choices=LOGGERS,
+            type=_logger_name,
             default=[],
             help="Loggers that show the metric rows as well, written into the run folder.",
         )
@@ -174,8 +174,9 @@ class RoyaleCLI(LightningCLI):
         except ParseFailure as exc:
             raise UserError(sentence(str(exc), known, exc.cause)) from exc
         config = self.config[subcommand]
+        _check_filled(config, self._subcommand_parsers[subcommand]._actions)
         if config.get("ckpt_path"):
-            config["ckpt_path"] = str(whole_checkpoint(run_folder.find_checkpoint(config["ckpt_path"])))
+            config["ckpt_path"] = str(whole_checkpoint(run_folder.find_checkpoint(str(config["ckpt_path"]))))
         if not 0 <= config["seed_everything"] < 2**32:
             raise UserError(f"seed_everything is {config['seed_everything']}; give a number from 0 to {2**32 - 1}")
         if subcommand == "fit":
@@ -224,7 +225,14 @@ class RoyaleCLI(LightningCLI):
                 settings["limit_val_batches"] = None  # fit's default; here it would play nothing
         if config["loggers"]:
             settings["logger"] = [*_as_list(settings.get("logger")), *named_loggers(config["loggers"], folder)]
-        return Trainer(**complete(settings, folder))
+        settings = complete(settings, folder)
+        try:
+            return Trainer(**settings)
+        except (TypeError, ValueError) as exc:
+            # Lightning checks some settings as it uses them; what a user's own callback raises has a line to point to.
+            if isinstance(exc, UserError) or own_frame(exc) is not None:
+                raise
+            raise UserError(f"trainer: {' '.join(str(exc).split())}") from exc
 
     def _choose_folder(self, config: Namespace) -> Path:
         files = [str(p) for p in config.get("config") or [] if p is not None]
@@ -254,6 +262,26 @@ def _option(args: Sequence[str], *names: str) -> str | None:
         if name in names:
             value = rest if equals else (args[i + 1] if i + 1 < len(args) else None)
     return value
+
+
+def _logger_name(value: str) -> str:
+    if value not in LOGGERS:
+        raise ValueError(f"{value!r} is none of the loggers {', '.join(LOGGERS)}")
+    return value
+
+
+def _check_filled(config: Namespace, actions: Iterable[Any]) -> None:
+    """Refuse what jsonargparse lets through: a section that holds no settings, and null where nothing may be null."""
+    settings = [a for a in actions if getattr(a, "_typehint", None) is not None and not a.dest.endswith(".help")]
+    sections = {a.dest.rpartition(".")[0] for a in settings} - {""}
+    for name in sorted(sections):  # an outer one before those in it
+        if not isinstance(value := config.get(name), Namespace | Mapping):
+            raise UserError(f"{name} is {value!r}; it is a section: indent its settings below it, or leave it out")
+    for a in settings:
+        # Nothing else tells an absent value from null: what has a default is never absent.
+        may_be_null = a.default is None or a._typehint is Any or type(None) in get_args(a._typehint)
+        if not may_be_null and a.dest in config and config[a.dest] is None:
+            raise UserError(f"{a.dest} is null; give a value, or leave it out for the default")
 
 
 def _as_list(logger: Any) -> list[Any]:

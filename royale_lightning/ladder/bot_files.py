@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..battle.engine import engine_identity, shared_engine
 from ..battle.spec import BattleSpec
+from ..checkpoint_files import damage
 from ..errors import UserError
 from ..parts import Part
 
@@ -242,12 +243,16 @@ def _read_weights(file: Path) -> tuple[BotRecord, Weights]:
         value = json.loads(header) if header else None
     except (SafetensorError, OSError, ValueError, RuntimeError) as exc:
         raise UserError(f"{str(file)!r} cannot be read as a bot's weights ({exc})") from exc
-    if header and metadata.get(_SUM) != _content(header, weights):
+    # A bot that another program wrote, or this one before it wrote sums, has none to compare.
+    if header and _SUM in metadata and metadata[_SUM] != _content(header, weights):
         raise UserError(f"{str(file)!r} is damaged: its content is not what its digest says; use another copy")
     return BotRecord.from_dict(value, repr(str(file))), weights
 
 
 def _read_checkpoint(file: Path) -> tuple[BotRecord, Weights]:
+    # Mapped, a file is not held against the checksums of its entries.
+    if (wrong := damage(file)) is not None:
+        raise UserError(f"{str(file)!r} cannot be read as a checkpoint ({wrong}); use another one of its run")
     try:
         loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception as exc:  # zip, pickle and torch each have their own for a file that is something else

@@ -6,6 +6,8 @@ from a restart point measures the restart point as well as the players.
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -155,7 +157,8 @@ class ResultsLog:
                 fresh[result.key] = named
             batch.append(named)
         for result in batch:
-            self._lines.append(msgspec.to_builtins(result))
+            line = msgspec.to_builtins(result)
+            self._lines.append({**line, _CHECK: _checksum(json.dumps(line).encode())})
             self._last_id = result.id
         self._rated.update(fresh)
         return batch
@@ -203,6 +206,19 @@ class ResultsLog:
 
 
 _decoder = msgspec.json.Decoder(Result)
+#: The last key of a line: a checksum of the line without it. JSON alone notices no digit that became another.
+_CHECK = "crc32"
+_TAIL = f', "{_CHECK}": "'.encode()
+
+
+def _checksum(line: bytes) -> str:
+    return f"{zlib.crc32(line):08x}"
+
+
+def _is_damaged(line: bytes) -> bool:
+    """Whether a line is not what its checksum says; a line without one, such as one written by hand, is believed."""
+    body, tail, rest = line.rpartition(_TAIL)
+    return bool(tail) and rest != f'{_checksum(body + b"}")}"}}\n'.encode()
 
 
 def read_results(path: Path, kind: Kind | None = None) -> Iterator[Result]:
@@ -224,6 +240,8 @@ def read_results(path: Path, kind: Kind | None = None) -> Iterator[Result]:
             if not line.endswith(b"\n"):
                 return
             try:
+                if _is_damaged(line):
+                    raise msgspec.ValidationError("its checksum does not fit")
                 result = _decoder.decode(line)
             except msgspec.MsgspecError as problem:
                 raise UserError(

@@ -63,8 +63,8 @@ class Rollout:
         value_errors: per episode and seat, mean absolute advantage of the rows it left in this iteration, None without
             any; there once advantages are.
         history: int64 ``[n, frames]``, places of each row's frames in the heap, oldest first; None for one frame.
-        battles_voided, rows_voided: lost with a worker; the rows are not among ``rows``.
-        faults: workers lost, by way.
+        battles_voided, rows_voided: lost with a worker since the rollout before; the rows are not among ``rows``.
+        faults: workers lost since then, by way.
     """
 
     rows: Tensor
@@ -143,6 +143,9 @@ class Collector:
         self.begun = [TRUE_START] * battles
         self.ended = np.ones(battles, dtype=bool)
         self._collecting = False
+        # Lost since the last rollout ended: at a checkpoint, or while nobody asked.
+        self._voided = 0
+        self._faults_told = dict(source.faults)
         capacity = rows + (1 + _MOST_VOIDS) * self.slots
         self._capacity = capacity
         self._frames = FrameIndex(self.layout, self.slots, capacity) if self.layout.frames > 1 else None
@@ -195,12 +198,11 @@ class Collector:
         """
         r = self.source.round
         self._collecting = True
-        voids, faults = Voids(), dict(self.source.faults)
         self.source.revive()
         self.source.set_gamma(gamma)
-        if len(lost := self.source.take_voided()):
-            self.ended[lost] = True
-            voids.battles += len(lost)
+        self._void_between()
+        voids = Voids(battles=self._voided)
+        self._voided = 0
         heap, n = self._heap, 0
         action, log_prob, value, choice = [], [], [], []
         history: list[np.ndarray] = []
@@ -227,7 +229,9 @@ class Collector:
         while True:
             if n - len(voids.rows) >= self.rows:
                 self._observe_cut(learner)
-                if not len(lost := self.source.take_voided()):
+                lost = self.source.take_voided()
+                # One that came to its end in this round lost nothing.
+                if not len(lost := lost[~self.ended[lost]]):
                     break
                 self._void(voids, cells, lost)
                 continue
@@ -319,8 +323,9 @@ class Collector:
             history=torch.from_numpy(np.concatenate(history)[kept]).to(self.device) if history else None,
             battles_voided=voids.battles,
             rows_voided=len(voids.rows),
-            faults={k: v - faults[k] for k, v in self.source.faults.items()},
+            faults={k: v - self._faults_told[k] for k, v in self.source.faults.items()},
         )
+        self._faults_told = dict(self.source.faults)
         self._collecting = False
         spent("other")
         return out
@@ -337,6 +342,12 @@ class Collector:
         self.ended[lost] = True
         if self._frames is not None:
             self._frames.end(np.repeat(self.ended, 2))
+
+    def _void_between(self) -> None:
+        """Note battles lost between two rollouts; one that had ended, or had not begun, lost nothing."""
+        lost = self.source.take_voided()
+        self._voided += int((~self.ended[lost]).sum())
+        self.ended[lost] = True
 
     def _act(
         self, policy: ActorCritic, rows: Tensor, slots: np.ndarray
@@ -396,12 +407,13 @@ class Collector:
         Inside one (an interrupt) the battles stand in the middle of a round, and the state has them begin anew.
         """
         if self._collecting:
-            return {"ordinals": self.ordinals.tolist(), "ended": [True] * len(self.ended), "battles": []}
+            return {"ordinals": self.ordinals.tolist(), "ended": [True] * len(self.ended), "voided": 0, "battles": []}
         saved = self.source.save()
-        self.ended[self.source.take_voided()] = True
+        self._void_between()
         return {
             "ordinals": self.ordinals.tolist(),
             "ended": self.ended.tolist(),
+            "voided": self._voided,
             "battles": msgspec.to_builtins(saved),  # a start's bytes as text: torch loads none safely
         }
 
@@ -418,6 +430,7 @@ class Collector:
             )
         self.ordinals[:] = state["ordinals"]
         self.ended[:] = state["ended"]
+        self._voided = state["voided"]
         saved = [msgspec.convert(s, SavedBattle) for s in state["battles"]]
         self.source.restore([s for s in saved if self._seat_players(s.assignment)])
 

@@ -35,7 +35,8 @@ class ProcessSource(RolloutSource):
         timeout: seconds an answer may take before a worker counts as hung.
 
     Raises:
-        UserError: a part lives in a notebook cell or the main script, a worker could not start, or too many were lost.
+        UserError: a part lives in a notebook cell or the main script, a worker raised at its start, or too many were
+            lost.
     """
 
     def __init__(
@@ -70,11 +71,15 @@ class ProcessSource(RolloutSource):
             )
             self._workers.append(Worker(i, start, timeout, self._watchdog))
         for w in self._workers:
-            try:
-                self._reply(w)
-            except WorkerLost as lost:
-                self.close()
-                raise UserError(f"{w.name} {lost} before its first battle\n{lost.details}".rstrip()) from None
+            while not w.ready:
+                try:
+                    self._reply(w)
+                except WorkerLost as lost:
+                    if lost.kind == RAISED:  # and would raise again
+                        self.close()
+                        raise UserError(f"{w.name} {lost} before its first battle\n{lost.details}".rstrip()) from None
+                    self._lose(w, lost)
+        self.down[:] = False
 
     @property
     def pids(self) -> list[int]:
@@ -121,8 +126,9 @@ class ProcessSource(RolloutSource):
         slots = slice(2 * w.battles.start, 2 * w.battles.stop)
         r.kind[slots], r.final[slots], r.reward[slots], r.action[slots] = IDLE, 0, 0.0, 0
         r.duration[battles], r.end[battles] = 0, TRUNCATED
+        # A worker that is lost again before it is back has no battles to lose.
+        self._voided += [b for b in w.battles if not self.down[b]]
         self.down[battles] = True
-        self._voided += list(w.battles)
         used = self._restarts - self._restarts_left
         if not self._restarts_left:
             self.close()
@@ -180,9 +186,11 @@ class ProcessSource(RolloutSource):
             w.number: Restore([s for s in saved if s.assignment.battle - self._first in w.battles])
             for w in self._workers
         }
-        if len(self._ask(messages)) < len(self._workers):
-            self.close()
-            raise UserError("a worker was lost while the checkpoint's battles were played up; start again")
+        while len(answers := self._ask(messages)) < len(messages):
+            messages = {i: m for i, m in messages.items() if i not in answers}
+            self.revive()
+        # Whoever was lost meanwhile has been restored again.
+        self._voided = []
 
     def refused(self) -> int:
         return self._refused + sum(w.refused for w in self._workers)

@@ -53,7 +53,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, open_log: Open) -> None:
     first = json.loads(log.path.read_text().splitlines()[0])
     assert first == {
         "kind": "eval", "blue": "a", "red": "b", "seed": 1, "winner": 0, "ticks": 3600, "crowns": [1, 0],
-        "iteration": 3, "game_step": 4096, "purpose": "gate:2", "id": 1,
+        "iteration": 3, "game_step": 4096, "purpose": "gate:2", "id": 1, "crc32": first["crc32"],
     }
 
 
@@ -113,6 +113,19 @@ def test_a_line_that_is_no_result_is_named(tmp_path: Path, open_log: Open) -> No
     path.write_text('{"kind": "eval"}\n')
     with pytest.raises(UserError, match="line 1 is not a result"):
         open_log(path)
+
+
+def test_a_digit_that_became_another_is_seen(tmp_path: Path, open_log: Open) -> None:
+    log = open_log(tmp_path / "results.jsonl")
+    (written,) = log.append([result()])
+    log.close()
+    line = log.path.read_text()
+    log.path.write_text(line.replace('"winner": 0', '"winner": 1'))
+    with pytest.raises(UserError, match="line 1 is not a result .its checksum does not fit"):
+        list(read_results(log.path))
+    # Without one, as somebody else may write it, a line is believed.
+    log.path.write_text(line[: line.index(', "crc32"')] + "}\n")
+    assert list(read_results(log.path)) == [written]
 
 
 def test_rewound_to_a_checkpoint(tmp_path: Path, open_log: Open) -> None:
