@@ -90,6 +90,8 @@ class Chaos:
         more = [] if resumes else [
             "--data.rollout.source", "processes", "--data.rollout.workers", "2",
             "--data.rollout.worker_timeout_s", "6", "--data.rollout.worker_restarts", "1000",
+            # Workers that fail in iteration after iteration end a run, which is not what is tested here.
+            "--alarms.halt", "false",
             # Whole battles, which have results.
             "--data.battle.max_ticks", "null",
             "--trainer.callbacks+=chaos_parts.EpisodeLog", "--trainer.enable_progress_bar", "false",
