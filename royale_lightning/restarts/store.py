@@ -27,6 +27,7 @@ from .selection import SegmentTable, tabulate
 from .state import Bucket, Reference, RestartPoint, Route
 from .store_settings import StoreSettings
 from .stored_routes import StoredRoutes
+from .trials import TRIAL, Trials
 
 #: Who holds routes, beside episodes in flight.
 _BUCKET, _ARCHIVE, _ADDING = "bucket", "archive", "adding"
@@ -59,6 +60,7 @@ class TrajectoryStore(StoredRoutes):
         self.wins_recorded = 0
         curriculum = settings.curriculum
         self.backward_curriculum = None if curriculum is None else BackwardCurriculum(curriculum, seed)
+        self._trials = Trials(seed)
         self._heirs: dict[int, int] = {}
         self._tables: dict[str, SegmentTable] = {}
 
@@ -133,6 +135,7 @@ class TrajectoryStore(StoredRoutes):
         if self.backward_curriculum is not None and (found := self.backward_curriculum.withdraw(route_id)) is not None:
             left = found
         self._decisions.pop(route_id, None)
+        self._trials.drop(route_id)
         self._repository.release(route_id, _ARCHIVE)
         return left
 
@@ -140,7 +143,9 @@ class TrajectoryStore(StoredRoutes):
         self, route_id: int, lucky: bool, reference_rates: Mapping[int, float] | None = None,
         contested_step: int | None = None,
     ) -> None:
-        """Enter what replaying an archived route's tail has shown; only judged routes lead the curriculum.
+        """Enter what is known of an archived route; only judged routes lead the curriculum.
+
+        :meth:`record_vote` calls it when a trial is over; a caller who has measured more may call it before.
 
         Args:
             lucky: whether its win was luck (:func:`~royale_lightning.restarts.archive.above_chance`): it is then
@@ -160,6 +165,7 @@ class TrajectoryStore(StoredRoutes):
             return
         route = replace(self._repository[route_id], checked=True)
         self._repository.exchange(route_id, route)
+        self._trials.drop(route_id)
         if contested_step is not None and self.backward_curriculum is not None:
             self._heirs.setdefault(route_id, route.last_step - contested_step)
         self._register(route_id, reference_rates or {})
@@ -184,6 +190,10 @@ class TrajectoryStore(StoredRoutes):
         if self.backward_curriculum is not None:
             self.refresh_backward_curriculum()
             self.backward_curriculum.freeze(lambda name: playable is None or name in playable)
+            archived = ((i, self._repository[i]) for i in self._archive.ids)
+            self._trials.freeze(
+                (i, r) for i, r in archived if not r.checked and (playable is None or r.opponent in playable)
+            )
 
     def sample_start_with_reference(self, battle: int, ordinal: int) -> Entry | None:
         """A stored segment to begin an episode at the end of; ``entry.segment.end`` is the point. Holds nothing."""
@@ -204,12 +214,19 @@ class TrajectoryStore(StoredRoutes):
         return Reference(route_id, at, at + 1)
 
     def sample_curriculum_start(self, battle: int, ordinal: int) -> CurriculumStart | None:
-        """A rung to begin an episode at; None without a curriculum, a walking front, or the rung's save state."""
-        vote = None if self.backward_curriculum is None else self.backward_curriculum.choose(battle, ordinal)
-        if vote is None or self.backward_curriculum is None:
+        """A rung to begin an episode at, or the middle of a route that is still on trial, in proportion to what lies
+        before them; None without a curriculum, a route, or the save state."""
+        if self.backward_curriculum is None:
             return None
-        front, route = self.backward_curriculum.front(vote.route), self._repository.get(vote.route)
-        if front is None or route is None:
+        (u,) = draw(self.seed, "start/trial or front", battle, ordinal, 1)
+        claim = self._trials.remaining
+        if u * (claim + self.backward_curriculum.remaining) < claim:
+            return self._trial_start(self._trials.choose(battle, ordinal))
+        vote = self.backward_curriculum.choose(battle, ordinal)
+        front, route = (None, None) if vote is None else (
+            self.backward_curriculum.front(vote.route), self._repository.get(vote.route)
+        )
+        if vote is None or front is None or route is None:
             return None
         step = front.rungs[vote.rung].game_step
         stop = next((i + 1 for i, s in enumerate(route.segments) if s.end_step == step), 0)
@@ -217,6 +234,37 @@ class TrajectoryStore(StoredRoutes):
         if point is None and stop:
             point = route.segments[stop - 1].end
         return None if point is None else CurriculumStart(vote, Reference(vote.route, 0, stop), point)
+
+    def _trial_start(self, vote: Vote | None) -> CurriculumStart | None:
+        route = None if vote is None else self._repository.get(vote.route)
+        point = None if vote is None or route is None else route.segments[vote.rung].end
+        if vote is None or point is None:
+            return None
+        return CurriculumStart(vote, Reference(vote.route, 0, vote.rung + 1), point)
+
+    def record_vote(self, vote: Vote, won: bool, crown_margin: int, by_learner: bool = True) -> bool:
+        """Count the result of an episode that :meth:`sample_curriculum_start` began: for its front, or its trial.
+
+        Args:
+            vote: where it began.
+            won: by the credited seat.
+            crown_margin: at the end, own minus enemy.
+            by_learner: whether the learner played the credited seat; nobody else has a vote.
+
+        Returns:
+            Whether it counted.
+        """
+        if self.backward_curriculum is None:
+            return False
+        if vote.generation != TRIAL:
+            return self.backward_curriculum.vote(vote, won, crown_margin, by_learner)
+        if not by_learner or vote.route not in self._archive or self._repository[vote.route].checked:
+            return False
+        verdict = self._trials.record(vote.route, won)
+        if verdict is not None:
+            step = self._repository[vote.route].segments[vote.rung].end_step
+            self.judge_route(vote.route, verdict.lucky, {step: verdict.wins / verdict.games})
+        return True
 
     def refresh_backward_curriculum(self) -> list[int]:
         """Put a front on every judged archived route that lacks one; the routes that have one, ascending."""
@@ -246,6 +294,16 @@ class TrajectoryStore(StoredRoutes):
         total = sum(table.weights)
         return [(g, w, w / total) for g, w in zip(table.groups, table.weights, strict=True)]
 
+    def diagnostics(self) -> dict[str, float]:
+        """The base's, with wins, cells by competence, and what became of trials."""
+        counts = {name: self._trials.counts[name] for name in ("confirmed", "lucky")}
+        return super().diagnostics() | {
+            "wins": self.wins_recorded,
+            **{f"cells/{name}": n for name, n in self.cell_statistics.classes().items()},
+            **{f"trials/{name}": n for name, n in counts.items()},
+            "on_trial": sum(not self._repository[i].checked for i in self._archive.ids),
+        }
+
     # ---- state ---------------------------------------------------------------------------------------------------
     def runtime_state_dict(self) -> dict[str, Any]:
         """Everything, as plain data (bytes among it); between two iterations. :meth:`freeze` follows a load."""
@@ -256,6 +314,7 @@ class TrajectoryStore(StoredRoutes):
             "cells": self.cell_statistics.state(),
             "curriculum": None if curriculum is None else curriculum.state(),
             "decisions": [[i, pack_points(list(p.values()))] for i, p in sorted(self._decisions.items())],
+            "trials": self._trials.state(),
             "heirs": [list(item) for item in sorted(self._heirs.items())],
             "archive": self._archive.ids,
             "wins": self.wins_recorded,
@@ -297,6 +356,7 @@ class TrajectoryStore(StoredRoutes):
             i: {p.game_step: p for p in unpack_points(points, self.stamp, "the checkpoint")}
             for i, points in state["decisions"] if i in self._archive
         }
+        self._trials.load(state["trials"], self._archive.ids)
         self._heirs = {i: left for i, left in state["heirs"] if i in self._archive}
         self.wins_recorded = state["wins"]
         self.outcomes = Counter(state["outcomes"])

@@ -266,6 +266,16 @@ def test_a_successor_begins_at_its_predecessors_distance() -> None:
     assert front.rungs[front.index].steps_left == 42, "the latest rung with at least as much to play"
 
 
+def test_a_vote_from_before_a_move_is_stale_even_where_the_front_stands_again() -> None:
+    made = curriculum()
+    old = Vote(0, 0, 7)
+    vote(made, [False] * 4)
+    vote(made, [True] * 4)
+    assert front_of(made).index == 7
+    assert not made.vote(old, True, 2)
+    assert not front_of(made).votes
+
+
 def test_only_full_windows_tell_a_rate() -> None:
     made = curriculum(grace=100)
     vote(made, [True, False, True])
