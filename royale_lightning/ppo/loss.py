@@ -113,7 +113,9 @@ def ppo_loss(
     """The whole loss of one minibatch (Schulman et al. 2017, eq. 9).
 
     Policy and entropy terms are means over choice rows: a forced row has ratio 1 whatever the weights, and
-    counting it would shrink the step by the share of forced rows. The value term is a mean over all rows.
+    counting it would shrink the step by the share of forced rows. The value term is a mean over all rows. With several
+    ranks the former count by ``batch.actor_weight``, so that the average of the ranks' gradients is the gradient on all
+    their rows.
 
     Args:
         batch: rows with their behaviour log-probabilities, advantages, targets and values.
@@ -142,7 +144,8 @@ def ppo_loss(
     critic = squared.mean()
     stages = Stages(*(masked_mean(e.float(), choice) for e in entropy))
     bonus = sum(c * e for c, e in zip(entropy_coef, stages, strict=True))
-    loss = policy + value_coef * critic - bonus
+    w = batch.actor_weight
+    loss = w * policy + value_coef * critic - w * bonus
 
     with torch.no_grad():
         floored = torch.zeros_like(choice)

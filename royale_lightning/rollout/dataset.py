@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -102,8 +102,9 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
             if epoch and ppo.kl_limit is not None and not self.learner.epoch_kl() <= ppo.kl_limit:
                 return
             order = self._order(epoch)
+            weights = self._actor_weights(order)
             for i in range(self.rollout.minibatches):
-                yield self._minibatch(epoch, i, order)
+                yield self._minibatch(epoch, i, order, weights[i])
 
     def _order(self, epoch: int) -> torch.Tensor:
         """The permutation of this iteration's rows in one PPO epoch, on their device."""
@@ -112,7 +113,21 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         draw = torch.Generator().manual_seed(stream_seed(self.seed, "minibatch", self.iteration(), epoch) >> 1)
         return torch.randperm(len(self._learned[0].action), generator=draw).to(rows.device)
 
-    def _minibatch(self, epoch: int, index: int, order: torch.Tensor) -> Minibatch:
+    def _actor_weights(self, order: torch.Tensor) -> Sequence[torch.Tensor | float]:
+        """``Minibatch.actor_weight`` of every minibatch of a PPO epoch; one small sum over ranks for all of them."""
+        minibatches = self.rollout.minibatches
+        if self.sum_ranks is None:
+            return [1.0] * minibatches
+        assert self._learned is not None
+        choice = self._learned[0].choice[order[: minibatches * self.rollout.minibatch_rows]]
+        mine = choice.reshape(minibatches, -1).sum(dim=1).float()
+        ranks, *everyones = self.sum_ranks(torch.cat([torch.ones_like(mine[:1]), mine])).unbind()
+        mean = torch.stack(everyones) / ranks
+        return list((mine / mean.clamp(min=1.0 / ranks)).unbind())
+
+    def _minibatch(
+        self, epoch: int, index: int, order: torch.Tensor, actor_weight: torch.Tensor | float = 1.0
+    ) -> Minibatch:
         assert self._learned is not None
         r, advantage, target = self._learned
         size = self.rollout.minibatch_rows
@@ -120,6 +135,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         return Minibatch(
             rows=r.take(at), action=r.action[at], log_prob=r.log_prob[at], advantage=advantage[at],
             target=target[at], value=r.value[at], choice=r.choice[at], epoch=epoch, index=index,
+            actor_weight=actor_weight,
         )
 
     def minibatch(self, number: int) -> Minibatch:

@@ -85,6 +85,9 @@ class Minibatch:
         value: float32, V at collection.
         choice: bool, rows of the actor's loss; the others train the critic alone.
         epoch, index: which PPO epoch, and which minibatch of it, this is.
+        actor_weight: of the terms that are means over choice rows: this rank's number of them over the ranks' mean
+            number, a scalar on the device; 1 on a single rank. Ranks average their gradients, and a mean of means is
+            the mean over all rows only with these weights.
     """
 
     rows: Tensor
@@ -96,6 +99,7 @@ class Minibatch:
     choice: Tensor
     epoch: int
     index: int
+    actor_weight: Tensor | float = 1.0
 
     def __len__(self) -> int:
         return int(self.rows.shape[0])
