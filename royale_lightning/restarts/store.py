@@ -151,8 +151,8 @@ class TrajectoryStore(StoredRoutes):
             lucky: whether its win was luck (:func:`~royale_lightning.restarts.archive.above_chance`): it is then
                 taken out of the archive.
             reference_rates: game step -> win rate of the policy that played it, where measured.
-            contested_step: the last game step at which the battle is still open
-                (:func:`~royale_lightning.restarts.fronts.latest_contested`), where the front begins.
+            contested_step: where the front begins: a game step at which the battle is open, as a trial or
+                :func:`~royale_lightning.restarts.fronts.latest_contested` says.
 
         Raises:
             KeyError: no such route is archived.
@@ -214,8 +214,8 @@ class TrajectoryStore(StoredRoutes):
         return Reference(route_id, at, at + 1)
 
     def sample_curriculum_start(self, battle: int, ordinal: int) -> CurriculumStart | None:
-        """A rung to begin an episode at, or the middle of a route that is still on trial, in proportion to what lies
-        before them; None without a curriculum, a route, or the save state."""
+        """A rung to begin an episode at, or the place where a route is on trial, in proportion to what lies before
+        them; None without a curriculum, a route, or the save state."""
         if self.backward_curriculum is None:
             return None
         (u,) = draw(self.seed, "start/trial or front", battle, ordinal, 1)
@@ -258,13 +258,17 @@ class TrajectoryStore(StoredRoutes):
             return False
         if vote.generation != TRIAL:
             return self.backward_curriculum.vote(vote, won, crown_margin, by_learner)
-        if not by_learner or vote.route not in self._archive or self._repository[vote.route].checked:
+        if not by_learner or vote.route not in self._archive:
             return False
-        verdict = self._trials.record(vote.route, won)
+        counted, verdict = self._trials.record(vote.route, self._repository[vote.route], vote.rung, won)
         if verdict is not None:
-            step = self._repository[vote.route].segments[vote.rung].end_step
-            self.judge_route(vote.route, verdict.lucky, {step: verdict.wins / verdict.games})
-        return True
+            rate = verdict.wins / verdict.games
+            self.judge_route(vote.route, verdict.lucky, {verdict.game_step: rate}, verdict.game_step)
+        return counted
+
+    def record_true_start(self, opponent: str, won: bool) -> None:
+        """The learner played an opponent from a true start: what a trial's wins are compared with."""
+        self._trials.record_true(opponent, won)
 
     def refresh_backward_curriculum(self) -> list[int]:
         """Put a front on every judged archived route that lacks one; the routes that have one, ascending."""
@@ -356,7 +360,9 @@ class TrajectoryStore(StoredRoutes):
             i: {p.game_step: p for p in unpack_points(points, self.stamp, "the checkpoint")}
             for i, points in state["decisions"] if i in self._archive
         }
-        self._trials.load(state["trials"], self._archive.ids)
+        self._trials.load(state["trials"])
+        for route_id in set(state["archive"]) - set(self._archive.ids):
+            self._trials.drop(route_id)
         self._heirs = {i: left for i, left in state["heirs"] if i in self._archive}
         self.wins_recorded = state["wins"]
         self.outcomes = Counter(state["outcomes"])
