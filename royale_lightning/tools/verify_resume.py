@@ -2,7 +2,7 @@
 
 A configuration is trained for N + M iterations without a break, and three times with one: stopped after N and resumed
 in a fresh process; killed (SIGKILL) in the middle of the iteration after N and resumed; resumed with battles stepping
-in another number of worker processes. Every iteration's checkpoint is digested part by part, and its metric row without
+elsewhere, in two worker processes or, where the configuration has workers, in none. Every iteration's checkpoint is digested part by part, and its metric row without
 times. All of them must be equal.
 """
 
@@ -26,8 +26,11 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from ..battle.arena import default_threads
 from ..errors import UserError
 from ..metrics.declarations import repeats
+from ..rollout.sources import default_kind
+from ..run_folder import saved_config
 
 _EPILOG = """\
 Arguments after the ones above go to every fit (--data.battle.deck random).
@@ -193,8 +196,6 @@ def verify(arguments: Sequence[str], before: int, after: int, folder: Path) -> D
     kill = [
         f"--trainer.callbacks+={KillAt.__module__}.KillAt", f"--trainer.callbacks.init_args.iteration={before + 1}"
     ]
-    # Inline becomes two processes, processes become inline or another number: unequal to either.
-    workers = ["--data.rollout.source", "processes", "--data.rollout.workers", "2"]
 
     def stopped() -> Path:
         runs.fit("stopped", before)
@@ -209,12 +210,23 @@ def verify(arguments: Sequence[str], before: int, after: int, folder: Path) -> D
         straight = pool.submit(runs.fit, "straight", total)
         cases = {"stopped": pool.submit(stopped), "killed": pool.submit(killed)}
         cases["stopped"].result()
-        cases["workers"] = pool.submit(runs.resume, "workers", before, total, *workers, origin="stopped")
+        elsewhere = _elsewhere(runs.folder / "stopped")
+        cases["workers"] = pool.submit(runs.resume, "workers", before, total, *elsewhere, origin="stopped")
         for case, run in cases.items():
             iterations = range(before + 1 if case == "workers" else 1, total + 1)
             if (found := first_difference(straight.result(), run.result(), iterations, case)) is not None:
                 return found
     return None
+
+
+def _elsewhere(run: Path) -> list[str]:
+    """Settings that have a run's battles step elsewhere: in two worker processes, or in none."""
+    config = saved_config(run)
+    assert config is not None, "fit writes one"
+    kind = config["data"]["rollout"]["source"]
+    if (default_kind(default_threads()) if kind == "auto" else kind) == "processes":
+        return ["--data.rollout.source", "inline"]
+    return ["--data.rollout.source", "processes", "--data.rollout.workers", "2"]
 
 
 def _iterations(text: str) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from royale_lightning.cli import main
+from royale_lightning.tools.verify_resume import rows_without_time
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "debug.yaml")
 
@@ -33,6 +34,11 @@ def test_a_resumed_run_is_the_unbroken_run(tmp_path: Path, monkeypatch: pytest.M
         torch.load(f"{run}/checkpoints/last.ckpt", weights_only=True, map_location="cpu")
         for run in ("straight", "split")
     )
+    # Two runs of one seed, one of them broken: the same rows apart from time.
+    rows, others = rows_without_time(Path("straight")), rows_without_time(Path("split"))
+    assert list(rows) == [1, 2, 3]
+    assert rows == others
+    assert len(rows[3]) > 50
     assert equal(a["state_dict"], b["state_dict"])
     assert equal(a["optimizer_states"], b["optimizer_states"])
     mine = next(v for k, v in a.items() if k == "SelfPlayData" or "SelfPlayData" in str(k))

@@ -16,6 +16,18 @@ from royale_lightning.tools.verify_resume import Difference, digest, first_diffe
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "debug.yaml")
 
+#: Snapshots from the first iteration on, met by the learner, which is rated.
+LADDER = """\
+trainer:
+  callbacks:
+    - class_path: royale_lightning.callbacks.SnapshotPromotion
+      init_args: {first_game_steps: 300, growth: 0.3, share: 0.8}
+    - class_path: royale_lightning.callbacks.RatingUpdate
+      init_args: {battles: 4, share: 0.8}
+data:
+  opponents: {mirror: 0.3, pool: 0.4, scripted: 0.3}
+"""
+
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.binary(max_size=3),
     lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=2), x, max_size=3),
@@ -104,9 +116,15 @@ def test_what_fit_refuses_is_passed_on(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [[], ["--data.rollout.source", "processes", "--data.rollout.workers", "3"]])
-def test_debug_resumes_exactly(tmp_path: Path, more: list[str]) -> None:
+@pytest.mark.parametrize("where", ["inline", "processes", "ladder"])
+def test_debug_resumes_exactly(tmp_path: Path, where: str) -> None:
     """The whole tool: six runs in fresh processes, one of them killed."""
+    (tmp_path / "ladder.yaml").write_text(LADDER)
+    more = {
+        "inline": ["--data.rollout.source", "inline"],
+        "processes": ["--data.rollout.source", "processes", "--data.rollout.workers", "2"],
+        "ladder": ["--config", str(tmp_path / "ladder.yaml")],
+    }[where]
     out = tmp_path / "out.json"
     assert main(["verify-resume", "--config", CONFIG, "--iterations", "2+1", "--json", str(out), *more]) == 0
     assert json.loads(out.read_text())["result"] == {"equal": True, "iterations": 3, "first_difference": None}
