@@ -2,8 +2,8 @@
 
 A configuration is trained for N + M iterations without a break, and three times with one: stopped after N and resumed
 in a fresh process; killed (SIGKILL) in the middle of the iteration after N and resumed; resumed with battles stepping
-elsewhere, in two worker processes or, where the configuration has workers, in none. Every iteration's checkpoint is digested part by part, and its metric row without
-times. All of them must be equal.
+elsewhere, in two worker processes or, where the configuration has workers, in none. Every iteration's checkpoint is
+digested part by part, and its metric row without times. All of them must be equal.
 """
 
 from __future__ import annotations

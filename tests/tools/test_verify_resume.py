@@ -16,7 +16,7 @@ from royale_lightning.tools.verify_resume import Difference, digest, first_diffe
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "debug.yaml")
 
-#: Snapshots from the first iteration on, met by the learner, which is rated.
+#: Snapshots from the second iteration on, met by the learner; enough game steps that it is rated.
 LADDER = """\
 trainer:
   callbacks:
@@ -25,6 +25,7 @@ trainer:
     - class_path: royale_lightning.callbacks.RatingUpdate
       init_args: {battles: 4, share: 0.8}
 data:
+  rollout: {rows_per_iteration: 512}
   opponents: {mirror: 0.3, pool: 0.4, scripted: 0.3}
 """
 
