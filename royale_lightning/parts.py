@@ -72,8 +72,10 @@ class Part:
             extra = set(value) - {"class_path", "init_args"}
             if extra:
                 raise UserError(f"{where} has the unknown key {sorted(extra)[0]!r}; it takes class_path and init_args")
-            path = value["class_path"]
-            return cls(shipped.get(path, path), dict(value.get("init_args") or {}))
+            path, init_args = value["class_path"], value.get("init_args") or {}
+            if not isinstance(init_args, Mapping):
+                raise UserError(f"{where}: init_args is {init_args!r}; write a mapping from names to values")
+            return cls(shipped.get(path, path), dict(init_args))
         raise UserError(
             f"{where} is {value!r}; write a short name ({', '.join(sorted(shipped))}), a class path, or "
             "a mapping with class_path and init_args"

@@ -53,6 +53,12 @@ MISTAKES = {
     "0 battles": (["--data.rollout.battles", "0"], r"rollout.battles is 0"),
     "a reward that raises": (["--data.battle.reward", f"{__name__}.RaisesOnBind"], r"I need a licence.*battle.reward"),
     "a network of the wrong shape": (["--model.network", f"{__name__}.ShortLogits"], r"2305|2,305"),
+    "arguments that are none": (
+        ["--model.network", '{"class_path": "entity", "init_args": [1]}'], r"model.network: init_args is \[1\]",
+    ),
+    "an argument of a wrong type": (
+        ["--model.network", '{"class_path": "entity", "init_args": {"width": "x"}}'], r"model.network.*'width': 'x'",
+    ),
     "max_time": (["--trainer.max_time", "00:00:10:00"], r"StopAfter"),
     "a small buffer": (["--data.rollout.rows_per_iteration", "32"], r"rows_per_iteration is 32"),
     "a short name nobody knows": (["--model.network", "entitee"], r"'entitee'.*did you mean 'entity'"),
@@ -92,6 +98,25 @@ def test_one_sentence(
     assert code == 2, err
     assert re.search(sentence, err), err
     assert not list(tmp_path.glob("runs/*")), "a refused start leaves no run behind"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("stop: []", r"stop is \[\]; it is a section"),
+        ("data: {rollout: 3}", r"data.rollout is 3; it is a section"),
+        ("loggers: 3", r"loggers"),
+        ("ckpt_path: 3", r"ckpt_path is .3."),
+        ("data: {battle: {frame_stack: null}}", r"data.battle.frame_stack"),
+    ],
+)
+def test_odd_files(
+    text: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("odd.yaml").write_text(text)
+    assert main([*FIT, "--config", "odd.yaml"]) == 2
+    assert re.search(sentence, error := said(capsys)), error
 
 
 def test_an_occupied_folder_and_another_network(
