@@ -173,11 +173,6 @@ class BackwardCurriculum:
                 frozen.append(_Frozen(route_id, front.generation, front.remaining, self.rung_weights(front)))
         self._frozen = tuple(frozen)
 
-    @property
-    def remaining(self) -> int:
-        """Game steps that lie before the fronts that starts are drawn from."""
-        return sum(f.remaining for f in self._frozen)
-
     def choose(self, battle: int, ordinal: int) -> Vote | None:
         """The rung this episode would begin from; None when no route is left. Changes nothing.
 

@@ -222,10 +222,9 @@ class StartScheduler:
                 rank = advantage_rank(flight.key)
                 moved = result.won or (result.best_rank is not None and result.best_rank > rank)
                 store.cell_statistics.record_outcome(cell, result.score, moved)
-            if flight.kind == CURRICULUM:
-                store.record_vote(Vote(*_read_ref(flight.ref)[:3]), result.won, result.crown_margin, by_learner)
-        if flight is not None and not restarted and by_learner and result.score is not None:
-            store.record_true_start(result.players[1 - result.seat], result.won)
+            if flight.kind == CURRICULUM and store.backward_curriculum is not None:
+                vote = Vote(*_read_ref(flight.ref)[:3])
+                store.backward_curriculum.vote(vote, result.won, result.crown_margin, by_learner)
         for route in ended.routes:
             began_at = None
             if flight is not None and restarted and route.seat == flight.seat:

@@ -27,7 +27,6 @@ from .selection import SegmentTable, tabulate
 from .state import Bucket, Reference, RestartPoint, Route
 from .store_settings import StoreSettings
 from .stored_routes import StoredRoutes
-from .trials import TRIAL, Trials
 
 #: Who holds routes, beside episodes in flight.
 _BUCKET, _ARCHIVE, _ADDING = "bucket", "archive", "adding"
@@ -60,7 +59,6 @@ class TrajectoryStore(StoredRoutes):
         self.wins_recorded = 0
         curriculum = settings.curriculum
         self.backward_curriculum = None if curriculum is None else BackwardCurriculum(curriculum, seed)
-        self._trials = Trials(seed)
         self._heirs: dict[int, int] = {}
         self._tables: dict[str, SegmentTable] = {}
 
@@ -135,7 +133,6 @@ class TrajectoryStore(StoredRoutes):
         if self.backward_curriculum is not None and (found := self.backward_curriculum.withdraw(route_id)) is not None:
             left = found
         self._decisions.pop(route_id, None)
-        self._trials.drop(route_id)
         self._repository.release(route_id, _ARCHIVE)
         return left
 
@@ -143,16 +140,14 @@ class TrajectoryStore(StoredRoutes):
         self, route_id: int, lucky: bool, reference_rates: Mapping[int, float] | None = None,
         contested_step: int | None = None,
     ) -> None:
-        """Enter what is known of an archived route; only judged routes lead the curriculum.
-
-        :meth:`record_vote` calls it when a trial is over; a caller who has measured more may call it before.
+        """Enter what replaying an archived route's tail has shown; only judged routes lead the curriculum.
 
         Args:
             lucky: whether its win was luck (:func:`~royale_lightning.restarts.archive.above_chance`): it is then
                 taken out of the archive.
             reference_rates: game step -> win rate of the policy that played it, where measured.
-            contested_step: where the front begins: a game step at which the battle is open, as a trial or
-                :func:`~royale_lightning.restarts.fronts.latest_contested` says.
+            contested_step: the last game step at which the battle is still open
+                (:func:`~royale_lightning.restarts.fronts.latest_contested`), where the front begins.
 
         Raises:
             KeyError: no such route is archived.
@@ -165,7 +160,6 @@ class TrajectoryStore(StoredRoutes):
             return
         route = replace(self._repository[route_id], checked=True)
         self._repository.exchange(route_id, route)
-        self._trials.drop(route_id)
         if contested_step is not None and self.backward_curriculum is not None:
             self._heirs.setdefault(route_id, route.last_step - contested_step)
         self._register(route_id, reference_rates or {})
@@ -190,10 +184,6 @@ class TrajectoryStore(StoredRoutes):
         if self.backward_curriculum is not None:
             self.refresh_backward_curriculum()
             self.backward_curriculum.freeze(lambda name: playable is None or name in playable)
-            archived = ((i, self._repository[i]) for i in self._archive.ids)
-            self._trials.freeze(
-                (i, r) for i, r in archived if not r.checked and (playable is None or r.opponent in playable)
-            )
 
     def sample_start_with_reference(self, battle: int, ordinal: int) -> Entry | None:
         """A stored segment to begin an episode at the end of; ``entry.segment.end`` is the point. Holds nothing."""
@@ -214,19 +204,12 @@ class TrajectoryStore(StoredRoutes):
         return Reference(route_id, at, at + 1)
 
     def sample_curriculum_start(self, battle: int, ordinal: int) -> CurriculumStart | None:
-        """A rung to begin an episode at, or the place where a route is on trial, in proportion to what lies before
-        them; None without a curriculum, a route, or the save state."""
-        if self.backward_curriculum is None:
+        """A rung to begin an episode at; None without a curriculum, a walking front, or the rung's save state."""
+        vote = None if self.backward_curriculum is None else self.backward_curriculum.choose(battle, ordinal)
+        if vote is None or self.backward_curriculum is None:
             return None
-        (u,) = draw(self.seed, "start/trial or front", battle, ordinal, 1)
-        claim = self._trials.remaining
-        if u * (claim + self.backward_curriculum.remaining) < claim:
-            return self._trial_start(self._trials.choose(battle, ordinal))
-        vote = self.backward_curriculum.choose(battle, ordinal)
-        front, route = (None, None) if vote is None else (
-            self.backward_curriculum.front(vote.route), self._repository.get(vote.route)
-        )
-        if vote is None or front is None or route is None:
+        front, route = self.backward_curriculum.front(vote.route), self._repository.get(vote.route)
+        if front is None or route is None:
             return None
         step = front.rungs[vote.rung].game_step
         stop = next((i + 1 for i, s in enumerate(route.segments) if s.end_step == step), 0)
@@ -234,41 +217,6 @@ class TrajectoryStore(StoredRoutes):
         if point is None and stop:
             point = route.segments[stop - 1].end
         return None if point is None else CurriculumStart(vote, Reference(vote.route, 0, stop), point)
-
-    def _trial_start(self, vote: Vote | None) -> CurriculumStart | None:
-        route = None if vote is None else self._repository.get(vote.route)
-        point = None if vote is None or route is None else route.segments[vote.rung].end
-        if vote is None or point is None:
-            return None
-        return CurriculumStart(vote, Reference(vote.route, 0, vote.rung + 1), point)
-
-    def record_vote(self, vote: Vote, won: bool, crown_margin: int, by_learner: bool = True) -> bool:
-        """Count the result of an episode that :meth:`sample_curriculum_start` began: for its front, or its trial.
-
-        Args:
-            vote: where it began.
-            won: by the credited seat.
-            crown_margin: at the end, own minus enemy.
-            by_learner: whether the learner played the credited seat; nobody else has a vote.
-
-        Returns:
-            Whether it counted.
-        """
-        if self.backward_curriculum is None:
-            return False
-        if vote.generation != TRIAL:
-            return self.backward_curriculum.vote(vote, won, crown_margin, by_learner)
-        if not by_learner or vote.route not in self._archive:
-            return False
-        counted, verdict = self._trials.record(vote.route, self._repository[vote.route], vote.rung, won)
-        if verdict is not None:
-            rate = verdict.wins / verdict.games
-            self.judge_route(vote.route, verdict.lucky, {verdict.game_step: rate}, verdict.game_step)
-        return counted
-
-    def record_true_start(self, opponent: str, won: bool) -> None:
-        """The learner played an opponent from a true start: what a trial's wins are compared with."""
-        self._trials.record_true(opponent, won)
 
     def refresh_backward_curriculum(self) -> list[int]:
         """Put a front on every judged archived route that lacks one; the routes that have one, ascending."""
@@ -299,13 +247,11 @@ class TrajectoryStore(StoredRoutes):
         return [(g, w, w / total) for g, w in zip(table.groups, table.weights, strict=True)]
 
     def diagnostics(self) -> dict[str, float]:
-        """The base's, with wins, cells by competence, and what became of trials."""
-        counts = {name: self._trials.counts[name] for name in ("confirmed", "lucky")}
+        """The base's, with wins, cells by competence, and how many archived routes nobody has judged yet."""
         return super().diagnostics() | {
             "wins": self.wins_recorded,
             **{f"cells/{name}": n for name, n in self.cell_statistics.classes().items()},
-            **{f"trials/{name}": n for name, n in counts.items()},
-            "on_trial": sum(not self._repository[i].checked for i in self._archive.ids),
+            "unjudged": sum(not self._repository[i].checked for i in self._archive.ids),
         }
 
     # ---- state ---------------------------------------------------------------------------------------------------
@@ -318,7 +264,6 @@ class TrajectoryStore(StoredRoutes):
             "cells": self.cell_statistics.state(),
             "curriculum": None if curriculum is None else curriculum.state(),
             "decisions": [[i, pack_points(list(p.values()))] for i, p in sorted(self._decisions.items())],
-            "trials": self._trials.state(),
             "heirs": [list(item) for item in sorted(self._heirs.items())],
             "archive": self._archive.ids,
             "wins": self.wins_recorded,
@@ -360,9 +305,6 @@ class TrajectoryStore(StoredRoutes):
             i: {p.game_step: p for p in unpack_points(points, self.stamp, "the checkpoint")}
             for i, points in state["decisions"] if i in self._archive
         }
-        self._trials.load(state["trials"])
-        for route_id in set(state["archive"]) - set(self._archive.ids):
-            self._trials.drop(route_id)
         self._heirs = {i: left for i, left in state["heirs"] if i in self._archive}
         self.wins_recorded = state["wins"]
         self.outcomes = Counter(state["outcomes"])
