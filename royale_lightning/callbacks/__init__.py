@@ -12,6 +12,7 @@ from .progress import Progress
 from .rating_update import RatingUpdate
 from .restart_harvest import RestartHarvest
 from .resume_rules import ResumeRules
+from .route_curriculum import RouteCurriculum
 from .row import add_to_next_row, iteration_row
 from .signal_stop import SignalStop
 from .snapshot_promotion import SnapshotPromotion
@@ -28,6 +29,7 @@ __all__ = [
     "RatingUpdate",
     "RestartHarvest",
     "ResumeRules",
+    "RouteCurriculum",
     "RunCallback",
     "RunCheckpoint",
     "SignalStop",

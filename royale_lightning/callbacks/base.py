@@ -17,6 +17,7 @@ EPOCH_END_ORDER = (
     "FiniteGuard",
     "ResumeRules",
     "RestartHarvest",
+    "RouteCurriculum",
     "SnapshotPromotion",
     "RatingUpdate",
     "BattleReplays",

@@ -32,7 +32,8 @@ from ..restarts.royalegym_bank import read_royalegym_bank
 from ..restarts.scheduler import StartScheduler
 from ..restarts.shares import StartShares
 from ..restarts.state import RestartPoint
-from .base import RunCallback, is_dry
+from .base import RunCallback, callbacks_of, is_dry
+from .route_curriculum import RouteCurriculum
 from .row import add_seconds, iteration_row, iterations_done
 from .start_shares import progress_of, share_schedule
 
@@ -70,7 +71,7 @@ class RestartHarvest(RunCallback):
     def __init__(
         self,
         share: Scheduled = 0.2,
-        budget: float = 0.1,
+        budget: float = 0.06,
         pool: PoolSettings = PoolSettings(),  # noqa: B008 - frozen
         markers: MarkerSettings = MarkerSettings(),  # noqa: B008 - frozen
         import_bank: Path | None = None,
@@ -92,6 +93,7 @@ class RestartHarvest(RunCallback):
         self._restored: dict[str, Any] | None = None
         self._counted: dict[str, int] = {}
         self._shares = StartShares(0.0)
+        self._curriculum: RouteCurriculum | None = None
         self._credits: list[float] = []
 
     def identity_fields(self) -> dict[str, Any]:
@@ -109,9 +111,13 @@ class RestartHarvest(RunCallback):
             return
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         stamp = stamp_of(data.battle, key_digest())
+        self._curriculum = next((c for c in callbacks_of(trainer) if isinstance(c, RouteCurriculum)), None)
+        for i in range(101) if self._curriculum is not None else ():
+            self._shares_at(i / 100)  # refuses what would leave true starts too little
+        store = None if self._curriculum is None else self._curriculum.open(data, stamp)
         pool = RestartPool(self.settings, data.seed, stamp)
         # Before the battles exist: from their first episode on they keep what a replay needs.
-        self.scheduler = data.starts = StartScheduler(data.seed, pool)
+        self.scheduler = data.starts = StartScheduler(data.seed, pool, store)
         self._harvester = Harvester(data.battle, stamp, self.markers, self.budget, data.seed)
         self._counted = {}
 
@@ -134,12 +140,16 @@ class RestartHarvest(RunCallback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        self._shares = StartShares(pool=self.schedule(progress_of(trainer, pl_module)))
+        self._shares = self._shares_at(progress_of(trainer, pl_module))
         own = [PREFIX + n.removeprefix(PREFIX) for n in data.opponents.scripted_opponents]
         shipped = [PREFIX + n for n in (*LADDER, *EXTRA)]
         # A bank from elsewhere may name other opponents; a class path in it is nobody's order to import that code.
         playable = {*own, *shipped, *data.ladder.table().snapshots}
         self.scheduler.freeze(iterations_done(trainer), self._shares, playable)
+
+    def _shares_at(self, progress: float) -> StartShares:
+        walked = 0.0 if self._curriculum is None else self._curriculum.schedule(progress)
+        return StartShares(pool=self.schedule(progress), curriculum=walked)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self._harvester is not None
@@ -160,7 +170,9 @@ class RestartHarvest(RunCallback):
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         first = data.collector.first
         steps = sum(data.start_steps.values())
-        minted = dict(self._harvester.harvest(data.episodes, steps, iterations_done(trainer), first))
+        curriculum = self._curriculum
+        routes = None if curriculum is None else lambda record: curriculum.wanted(data, record)
+        minted = dict(self._harvester.harvest(data.episodes, steps, iterations_done(trainer), first, routes))
         begun = self.scheduler.drain()
         finished = finished_of(data.episodes, data.ended_in, data.value_errors, minted, self.markers)
         timeouts = {(e.battle, e.ordinal): why for e in data.episodes if (why := timeout_of(e)) is not None}

@@ -17,7 +17,7 @@ import numpy as np
 from ..battle.arena import ArenaSettings, default_threads
 from ..battle.layout import RowLayout
 from ..battle.opponents import is_scripted, make_opponent
-from ..battle.round import CHOICE, Assignment, EpisodeRecord
+from ..battle.round import CHOICE, TRUE_START, Assignment, EpisodeRecord, Start
 from ..battle.spec import BattleSpec
 from ..errors import UserError, near_matches
 from ..rollout.sources import InlineSource, RolloutSource
@@ -46,11 +46,13 @@ class PlannedGame:
     Args:
         blue, red: names of players, or ``scripted:NAME``.
         seed: as RoyaleGym's ``env.reset(seed)`` takes it.
+        start: from where; only a true start says anything about strength.
     """
 
     blue: str
     red: str
     seed: int
+    start: Start = TRUE_START
 
 
 def paired_games(a: str, b: str, games: int, seed: int) -> list[PlannedGame]:
@@ -73,12 +75,16 @@ class Referee:
         forward_threads: torch's threads inside a forward. One: batches of some 40 rows gain little from more, and
             beside other work on the machine a second one made whole evaluations four times slower; and sums of one
             thread have one order, on every machine.
+        tails: games begin from save states of ``spec``, which is kept as it is, for they belong to it; one that its
+            limit cuts short is then an answer too, and has no winner.
     """
 
     def __init__(
-        self, spec: BattleSpec, battles: int = BATTLES, threads: int | None = None, forward_threads: int = 1
+        self, spec: BattleSpec, battles: int = BATTLES, threads: int | None = None, forward_threads: int = 1,
+        tails: bool = False,
     ) -> None:
-        self.spec = full_battles(spec)
+        self.spec = spec if tails else full_battles(spec)
+        self.tails = tails
         self.forward_threads = forward_threads
         self.battles = battles
         settings = ArenaSettings(
@@ -127,7 +133,7 @@ class Referee:
         if self._source is None:
             raise RuntimeError("this Referee is closed")
         _check(players, games, self.spec)
-        match = _Match(self._source, players, games, self._ordinals, keep_commands)
+        match = _Match(self._source, players, games, self._ordinals, keep_commands, self.tails)
         try:
             with torch_threads(self.forward_threads):
                 for record in match.run():
@@ -145,9 +151,10 @@ class _Match:
 
     def __init__(
         self, source: RolloutSource, players: Mapping[str, Policy], games: Sequence[PlannedGame], ordinals: list[int],
-        keep_commands: bool,
+        keep_commands: bool, undecided: bool,
     ) -> None:
         self.source, self.games, self.ordinals, self.keep_commands = source, games, ordinals, keep_commands
+        self.undecided = undecided
         # Two names of one policy share its forward.
         self.policies = list({id(p): p for p in players.values()}.values())
         at = {id(p): i for i, p in enumerate(self.policies)}
@@ -166,7 +173,7 @@ class _Match:
             self.source.advance(self._assign(free))
             free = []
             for record in self.source.round.episodes:
-                if record.winner < 0 or record.truncated:
+                if (record.winner < 0 or record.truncated) and not self.undecided:
                     raise RuntimeError(
                         f"the battle of seed {record.seed} ended undecided after {record.ticks} ticks; "
                         "a score counts decided battles and draws only"
@@ -189,7 +196,7 @@ class _Match:
             for seat, name in enumerate(names):
                 self.owner[2 * b + seat] = self.number.get(name, -1)
                 self.rngs[2 * b + seat] = np.random.default_rng(2 * game.seed + seat)
-            out.append(Assignment(b, self.ordinals[b], names, game.seed, keep_commands=self.keep_commands))
+            out.append(Assignment(b, self.ordinals[b], names, game.seed, 0, self.keep_commands, game.start))
         return out
 
     def _act(self) -> None:

@@ -23,6 +23,7 @@ OWN = "the learner's seats of such battles"
 MIRROR = "the last 400 such battles with the learner on both seats"
 STARTS = "episodes of one kind of start"
 WINDOW = "the last 60 such battles against each opponent"
+ARCHIVE = "archived routes and their fronts, at the iteration's end"
 POOL = "the restart pool, at the iteration's end"
 MACHINE = "this machine, at the iteration's end"
 WORKERS = "the worker processes, in this iteration"
@@ -73,6 +74,7 @@ _POOL = "the pool is not empty"
 _WORKERS = "battles step in worker processes"
 _CUDA = "on a CUDA device"
 _POOL = "with the RestartHarvest callback"
+_ROUTES = "with the RouteCurriculum callback"
 
 METRICS: tuple[Metric, ...] = (
     Metric("iteration", "", "iterations done", RUN),
@@ -271,6 +273,37 @@ METRICS: tuple[Metric, ...] = (
     Metric("restarts/deepest_crowns", "crowns", "lead in it, clipped to 2", POOL, "",
            f"{_POOL}, once it holds a point"),
     Metric("restarts/deepest_hp", "", "lead in tower hp in it, -2 to 2", POOL, "", f"{_POOL}, once it holds a point"),
+    Metric("curriculum/archived", "routes", "wins that are kept", ARCHIVE, "grows, then steady", _ROUTES),
+    Metric("curriculum/judged", "routes", "whose tails were played again", RUN, "grows with the archive", _ROUTES),
+    Metric("curriculum/lucky", "routes", "of them won by luck, and taken out", RUN, "a part of them", _ROUTES),
+    Metric("curriculum/routes", "routes", "with a front", ARCHIVE, "near curriculum/archived", _ROUTES),
+    Metric("curriculum/walking", "routes", "whose front has not reached the beginning", ARCHIVE, "", _ROUTES),
+    Metric("curriculum/stalled", "routes", "of them whose front stands still for good", ARCHIVE, "few", _ROUTES),
+    Metric("curriculum/asleep", "routes", "of them whose opponent cannot be met", ARCHIVE, "few", _ROUTES),
+    Metric("curriculum/front_steps_left", "game steps", "to play from the fronts, mean over those that walk", ARCHIVE,
+           "grows: fronts walk backwards", f"{_ROUTES}, once a front walks"),
+    Metric("curriculum/rate", "share", "of starts at the front that were won, mean over full windows", ARCHIVE,
+           "0.2 to 0.9", f"{_ROUTES}, once a front's window is full"),
+    Metric("curriculum/coverage", "share", "of the archive's starts whose save state is there", ARCHIVE, "1",
+           f"{_ROUTES}, once a route is archived"),
+    Metric("curriculum/memory_mb", "MB", "save states held, each once", ARCHIVE, "some", _ROUTES),
+    Metric("curriculum/best_crowns", "crowns", "margin of the best route", ARCHIVE, "1 to 3",
+           f"{_ROUTES}, once a route is archived"),
+    Metric("curriculum/best_hp", "", "margin in towers' hp fractions of it", ARCHIVE, "",
+           f"{_ROUTES}, once a route is archived"),
+    Metric("curriculum/best_ticks", "ticks", "length of it", ARCHIVE, "", f"{_ROUTES}, once a route is archived"),
+    Metric("curriculum/wins", "episodes", "won by the credited seat", ITERATION, "some", _ROUTES),
+    Metric("curriculum/attempts", "episodes", "that were to begin on a route", ITERATION, "some", _ROUTES),
+    Metric("curriculum/served", "episodes", "of them that did", ITERATION, "all, once a route leads", _ROUTES),
+    Metric("curriculum/starved", "episodes", "of them that found none", ITERATION, "0 once a route leads", _ROUTES),
+    Metric("curriculum/starved_streak", "episodes", "in a row that found none", ARCHIVE, "0 once a route leads",
+           _ROUTES),
+    Metric("curriculum/stale", "votes", "from a front that has moved since", ITERATION, "few", _ROUTES),
+    Metric("curriculum/uncredited", "votes", "from starts that are not the front's", ITERATION, "about half", _ROUTES),
+    Metric("curriculum/advances", "", "fronts that moved backwards", ITERATION, "some, now and then", _ROUTES),
+    Metric("curriculum/retreats", "", "fronts that moved to the easier side", ITERATION, "few", _ROUTES),
+    Metric("curriculum/retired", "", "fronts that reached the beginning", ITERATION, "", _ROUTES),
+    Metric("curriculum/stalls", "", "fronts that came to stand still", ITERATION, "few", _ROUTES),
     # ---- health ----------------------------------------------------------------------------------------------
     Metric("health/actions_refused", "actions", "that the engine refused though the mask allowed them", ITERATION, "0"),
     Metric("health/codec_clipped", "numbers", "of observations beyond what their storage holds", ITERATION, "0"),

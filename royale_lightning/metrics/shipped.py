@@ -197,6 +197,30 @@ def shipped_alarms(ratio_tolerance: float = 1e-3) -> list[Alarm]:
             reason="a twentieth of the time is what the pool may cost", advice="lower RestartHarvest.budget",
         ),
         Threshold(
+            "archive_empty", "curriculum/archived", below=1, patience=50,
+            reason="no win against a named opponent was kept for fifty iterations",
+            advice="a curriculum needs a first win: add weaker scripted opponents, or raise RestartHarvest.budget",
+        ),
+        Threshold(
+            "routes_lucky", "curriculum/lucky", above=0.9, per="curriculum/judged", least=10,
+            reason="nine of ten archived wins were luck", advice="raise RouteCurriculum.games, to tell them better",
+        ),
+        Threshold(
+            "curriculum_starved", "curriculum/starved_streak", above=500, patience=10,
+            reason="500 episodes in a row were to begin on a route and found none",
+            advice="look at curriculum/archived, judged and asleep; a larger RouteCurriculum.budget judges sooner",
+        ),
+        Threshold(
+            "rungs_missing", "curriculum/coverage", below=1.0,
+            reason="a start without its save state is never served, and looks like a hard task",
+            advice="report it: minting keeps the save state of every start",
+        ),
+        Threshold(
+            "curriculum_stalled", "curriculum/stalled", above=0.99, per="curriculum/walking", patience=20,
+            reason="no front moves any more",
+            advice="the task is found where they stand: see start/curriculum/score; or lower curriculum.minimum_rate",
+        ),
+        Threshold(
             "true_starts_few", "start/true/step_share", below=0.05, patience=5,
             reason="strength is measured from true starts, and nothing else sees a battle's opening",
             advice="lower the share of restarts",

@@ -30,10 +30,11 @@ class Demonstrations(NamedTuple):
 
 
 class DemonstrationSource(Protocol):
-    """Where demonstrations come from: the data module's ``starts``."""
+    """Where demonstrations come from: the data module's ``demonstrations``, which ``RouteCurriculum`` sets."""
 
-    def demonstrations(self, rng: np.random.Generator, rows: int) -> Demonstrations | None:
-        """About ``rows`` decisions of slices of archived wins; None while nothing is archived."""
+    def demonstrations(self, rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rows and actions, as in :class:`Demonstrations`, of about ``rows`` decisions of slices of archived wins; None
+        while nothing is archived."""
 
 
 def smoothed_cross_entropy(policy: MaskedCategorical, action: Tensor, smoothing: float) -> Tensor:
@@ -73,11 +74,11 @@ class SelfImitation(AuxiliaryLoss):
         self._seed = self._iteration = 0
 
     def begin(self, data: Any) -> None:
-        self._source = data.starts
+        self._source = data.demonstrations
         if self._source is None:
             raise UserError(
-                "self_imitation shows a run its archived wins, and without data.restarts none are archived; set it, as "
-                "configs/restarts.yaml does, or leave the term out"
+                "self_imitation shows a run its archived wins, and without the callback RouteCurriculum none are "
+                "archived; list it, as configs/curriculum.yaml does, or leave the term out"
             )
         self._seed, self._iteration = data.seed, data.iteration
 
@@ -90,10 +91,11 @@ class SelfImitation(AuxiliaryLoss):
         if shown is None:
             nothing = torch.zeros((), device=device)
             return nothing, {"rows_shown": nothing}
-        obs = unpack(rows_to_tensor(shown.rows, device), self.inputs.layout)
+        rows, taken = shown
+        obs = unpack(rows_to_tensor(rows, device), self.inputs.layout)
         logits, _ = step.network(obs)
         policy = MaskedCategorical(logits, obs["action_mask"], self.inputs.actions)
-        action = torch.from_numpy(shown.action).to(device)
+        action = torch.from_numpy(taken).to(device)
         loss = smoothed_cross_entropy(policy, action, self.smoothing).mean()
         return loss, {
             "rows_shown": torch.tensor(float(len(action)), device=device),

@@ -32,7 +32,7 @@ def pool_figures(scheduler: StartScheduler, before: Mapping[str, int]) -> dict[s
     """
     pool = scheduler.pool
     d = pool.diagnostics()
-    out = {f"restarts/{name}": d[name] for name in ("buckets", "points", "in_flight")}
+    out: dict[str, float] = {f"restarts/{name}": d[name] for name in ("buckets", "points", "in_flight")}
     out["restarts/memory_mb"] = d["bytes"] / 1e6
     out |= {f"restarts/{name}": n - before.get(name, 0) for name, n in pool_counts(scheduler).items()}
     out["restarts/chance"] = scheduler.chances[POOL]
@@ -45,4 +45,41 @@ def pool_figures(scheduler: StartScheduler, before: Mapping[str, int]) -> dict[s
     full = [r.rate for r in rates if r.results >= pool.settings.window]
     if full:
         out["restarts/decided"] = sum(rate in (0.0, 1.0) for rate in full) / len(full)
+    return out
+
+
+#: The curriculum's counts that a row tells as what happened in its iteration.
+_MOVES = ("attempts", "served", "starved", "stale", "uncredited", "advances", "retreats", "retired", "stalls")
+
+
+def curriculum_counts(scheduler: StartScheduler) -> dict[str, int]:
+    """Counters that only grow, for the next row's :func:`curriculum_figures`."""
+    store = scheduler.store
+    assert store is not None
+    assert store.backward_curriculum is not None
+    return {name: store.backward_curriculum.counts[name] for name in _MOVES} | {"wins": store.wins_recorded}
+
+
+def curriculum_figures(scheduler: StartScheduler, before: Mapping[str, int]) -> dict[str, float]:
+    """``curriculum/...`` of a metric row: what is archived, where the fronts stand, and how they moved.
+
+    Args:
+        before: :func:`curriculum_counts` at the row before.
+    """
+    store = scheduler.store
+    assert store is not None
+    assert store.backward_curriculum is not None
+    out: dict[str, float] = {f"curriculum/{k}": n - before.get(k, 0) for k, n in curriculum_counts(scheduler).items()}
+    d = store.backward_curriculum.diagnostics()
+    names = ("routes", "walking", "stalled", "asleep", "starved_streak", "front_steps_left", "rate")
+    out |= {f"curriculum/{name}": d[name] for name in names if name in d}
+    out["curriculum/archived"] = store.archived_path_count
+    out["curriculum/memory_mb"] = store.repository_diagnostics()["bytes"] / 1e6
+    minted, wanted = store.curriculum_frame_stack_coverage()
+    if wanted:
+        out["curriculum/coverage"] = minted / wanted
+    best = store.archived_max_priority
+    if best is not None:
+        out["curriculum/best_crowns"], out["curriculum/best_hp"] = best.crown_margin, best.hp_margin
+        out["curriculum/best_ticks"] = -best.minus_ticks
     return out

@@ -68,17 +68,17 @@ class Harvester:
             game_steps: played in it, by this rank.
             iteration: counted from 1; its weights played them.
             first: global id of this rank's first battle, so that ranks draw apart.
-            routes: unset, none is wanted.
+            routes: unset, none is wanted; battles of which one is come first.
         """
         allowance = self.budget * game_steps
         self.credit = min(self.credit + allowance, max(self.credit, allowance))
         candidates = [i for i, e in enumerate(episodes) if replayable(e)]
-        order = generator(self._seed, "restarts/harvest", iteration, first).permutation(len(candidates))
-        for k in order.tolist():
+        wanted = {i: routes(episodes[i]) if routes is not None else () for i in candidates}
+        drawn = generator(self._seed, "restarts/harvest", iteration, first).permutation(candidates).tolist()
+        for i in sorted(drawn, key=lambda i: not wanted[i]):
             if self.credit <= 0.0:
                 return
-            i = candidates[k]
-            minted = self._mint(episodes[i], iteration, routes(episodes[i]) if routes is not None else ())
+            minted = self._mint(episodes[i], iteration, wanted[i])
             if minted is not None:
                 yield i, minted
 

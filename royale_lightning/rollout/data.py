@@ -119,6 +119,8 @@ class SelfPlayData(pl.LightningDataModule):
         #: Says which episodes begin in the middle of a battle; a callback that has such starts sets it before the
         #: battles exist.
         self.starts: StartAuthority | None = None
+        #: Shows decisions of archived wins to ``self_imitation``; set by the callback that archives them.
+        self.demonstrations: Any = None
         self._source: RolloutSource | None = None
         self._dataset: SelfPlayDataset | None = None
         self._restored: dict[str, Any] | None = None
@@ -245,7 +247,7 @@ class SelfPlayData(pl.LightningDataModule):
         source = run_folder.of_checkpoint(Path(trainer.ckpt_path)) if trainer.ckpt_path else None
         dry = bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
         self.ladder.open(
-            None if dry else folder, leads=trainer.is_global_zero, share=self._from_rank_zero, source=source,
+            None if dry else folder, leads=trainer.is_global_zero, share=self.from_rank_zero, source=source,
             given=self.opponents.snapshots,
         )
 
@@ -267,7 +269,7 @@ class SelfPlayData(pl.LightningDataModule):
         torch.distributed.all_gather_object(found, mine)
         return [x for part in found for x in part]
 
-    def _from_rank_zero(self, make: Callable[[], Any]) -> Any:
+    def from_rank_zero(self, make: Callable[[], Any]) -> Any:
         """What rank 0 makes, on every rank."""
         trainer = self.trainer
         if trainer is None or trainer.world_size == 1:

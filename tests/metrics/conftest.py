@@ -11,7 +11,14 @@ from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
 from royale_lightning.battle.spec import BattleSpec
-from royale_lightning.callbacks import Alarms, BattleReplays, RestartHarvest, RunCheckpoint, SnapshotPromotion
+from royale_lightning.callbacks import (
+    Alarms,
+    BattleReplays,
+    RestartHarvest,
+    RouteCurriculum,
+    RunCheckpoint,
+    SnapshotPromotion,
+)
 from royale_lightning.parts import part
 from royale_lightning.ppo.auxiliary import AuxiliaryLoss, Step
 from royale_lightning.ppo.module import SelfPlayModule
@@ -58,4 +65,5 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def run_rows(run_folder: Path) -> list[dict[str, float]]:
     harvest = RestartHarvest(share=0.3, budget=1.0, markers=MarkerSettings(grid_steps=4, grace_steps=2))
-    return short_run(run_folder, SnapshotPromotion(first_game_steps=1, share=0.0), BattleReplays(every=3), harvest)
+    snapshots = SnapshotPromotion(first_game_steps=1, share=0.0)
+    return short_run(run_folder, snapshots, BattleReplays(every=3), harvest, RouteCurriculum())

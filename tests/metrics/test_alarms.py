@@ -72,6 +72,11 @@ PLANTS: dict[str, Row] = {
     "restarts_one_bucket": {"restarts/busiest_share": 0.7},
     "restarts_decided": {"restarts/decided": 0.9},
     "restarts_slow": {"time/restarts": 20.0, "time/iteration": 110.0},
+    "archive_empty": {"curriculum/archived": 0.0},
+    "routes_lucky": {"curriculum/lucky": 20.0, "curriculum/judged": 21.0},
+    "curriculum_starved": {"curriculum/starved_streak": 700.0},
+    "rungs_missing": {"curriculum/coverage": 0.5},
+    "curriculum_stalled": {"curriculum/stalled": 3.0, "curriculum/walking": 3.0},
     "true_starts_few": {"start/true/step_share": 0.01},
     "no_battles": {"battle/episodes": 0.0},
     "workers_lost": {"health/workers_lost": 1.0},
@@ -105,7 +110,7 @@ def test_a_healthy_run_trips_none() -> None:
     panel = Panel(shipped_alarms())
     for row in HEALTHY:
         assert panel.judge(row) == [], row["iteration"]
-    elsewhere = ("health/workers", "health/gpu", "ladder/", "restarts/", "time/restarts", "start/pool/")
+    elsewhere = ("health/workers", "health/gpu", "ladder/", "restarts/", "time/restarts", "start/pool/", "curriculum/")
     asked = [k for a in shipped_alarms() for k in a.keys if not k.startswith(elsewhere)]
     assert {k for k in asked if not any(k in row for row in HEALTHY)} == set(), "the healthy run answers every question"
 

@@ -1,0 +1,151 @@
+"""The backward curriculum inside a real run: wins are archived and judged, and battles begin on them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from royale_lightning.callbacks import RouteCurriculum, route_curriculum
+from royale_lightning.callbacks.clock import PARTS
+from royale_lightning.cli import main
+from royale_lightning.errors import UserError
+from royale_lightning.metrics.declarations import undeclared
+from royale_lightning.tools.verify_resume import first_difference
+
+ITERATIONS = 8
+HARVEST = {"class_path": "royale_lightning.callbacks.RestartHarvest", "init_args": {"share": 0.1, "budget": 1.0}}
+ROUTES = {
+    "class_path": "royale_lightning.callbacks.RouteCurriculum",
+    "init_args": {
+        "share": 0.5, "budget": 1.0, "games": 3, "probes": 2, "archive_size": 1,
+        "curriculum": {"window": 2, "grace": 2, "patience": 2, "first_steps": 20},
+    },
+}
+CONFIG: dict[str, Any] = {
+    "trainer": {
+        "accelerator": "cpu", "enable_model_summary": False, "enable_progress_bar": False,
+        "callbacks": [HARVEST, ROUTES],
+    },
+    "model": {
+        # It wins against nobody in a few minutes, and loses to nobody.
+        "network": "tests.ladder.conftest.Reflex", "ppo": {"ppo_epochs": 1},
+        "auxiliary": {"self_imitation": {"class_path": "self_imitation", "init_args": {"rows": 16}}},
+    },
+    "data": {
+        "battle": {"deck": "starter"},
+        "rollout": {"battles": 4, "rows_per_iteration": 192, "minibatch_rows": 96, "stagger": False},
+        "opponents": {"mirror": 0.0, "scripted": 1.0, "scripted_opponents": ["noop"]},
+    },
+    "checkpoint": {"every": 1, "keep": -1},
+}
+
+
+def write(path: Path, *callbacks: dict[str, Any]) -> str:
+    config = json.loads(json.dumps(CONFIG))
+    if callbacks:
+        config["trainer"]["callbacks"] = list(callbacks)
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Holds ``straight``, a run of :data:`ITERATIONS`; the working directory."""
+    made = tmp_path_factory.mktemp("curriculum")
+    before, judged = Path.cwd(), route_curriculum.verdict
+    os.chdir(made)
+    # Against the only opponent that an untrained network beats, waiting wins as well, once a tower has fallen.
+    route_curriculum.verdict = lambda steps, passive, policy, games: judged(steps, [0] * len(steps), policy, games)
+    try:
+        config = write(made / "run.yaml")
+        assert main(["fit", "--config", config, "--run_dir", "straight", "--stop.iterations", str(ITERATIONS)]) == 0
+        yield made
+    finally:
+        os.chdir(before)
+        route_curriculum.verdict = judged
+        os.environ.pop("ROYALE_LIGHTNING_RUN_DIR", None)
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "straight" / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_wins_are_archived_judged_and_walked(rows: list[dict[str, float]]) -> None:
+    assert undeclared({k for r in rows for k in r}) == []
+    last = rows[-1]
+    assert last["curriculum/archived"] >= 1
+    assert last["curriculum/judged"] >= 1
+    assert last["curriculum/coverage"] == 1.0
+    assert last["curriculum/routes"] >= 1
+    served = sum(r["curriculum/served"] for r in rows)
+    starved = sum(r["curriculum/starved"] for r in rows)
+    assert served > 0
+    assert served + starved == sum(r["curriculum/attempts"] for r in rows), "invariant 27"
+    assert any("start/curriculum/episodes" in r for r in rows)
+    for row in rows:
+        assert sum(row.get(f"time/{p}", 0.0) for p in (*PARTS, "rest")) == pytest.approx(row["time/iteration"])
+
+
+@pytest.mark.slow
+def test_the_archive_is_shown_to_the_policy(rows: list[dict[str, float]]) -> None:
+    assert rows[0]["auxiliary/self_imitation/rows_shown"] == 0
+    assert rows[-1]["auxiliary/self_imitation/rows_shown"] == 16
+
+
+@pytest.mark.slow
+def test_no_restarted_battle_is_rated(folder: Path) -> None:
+    log = [json.loads(line) for line in (folder / "straight" / "results.jsonl").read_text().splitlines()]
+    assert {r["kind"] for r in log} == {"train"}, "judging a route is no evaluation"
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_the_unbroken_one(folder: Path) -> None:
+    most = str(ITERATIONS - 2)
+    assert main(["fit", "--config", "run.yaml", "--run_dir", "broken", "--stop.iterations", most]) == 0
+    assert main(["fit", "--ckpt_path", "broken/checkpoints/last.ckpt", "--stop.iterations", str(ITERATIONS)]) == 0
+    found = first_difference(folder / "straight", folder / "broken", range(1, ITERATIONS + 1), "stopped")
+    assert found is None
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("callbacks", "says"),
+    [
+        ([ROUTES], "RouteCurriculum walks the routes that RestartHarvest mints; list RestartHarvest"),
+        (
+            [{**HARVEST, "init_args": {"share": 0.4}}, ROUTES],
+            "the shares of pool 0.4, curriculum 0.5 and bucket 0.0 sum to 0.9",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence(
+    callbacks: list[dict[str, Any]], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = write(tmp_path / "run.yaml", *callbacks)
+    assert main(["fit", "--config", config, "--run_dir", "run", "--stop.iterations", "1"]) != 0
+    os.environ.pop("ROYALE_LIGHTNING_RUN_DIR", None)
+    said = capsys.readouterr().err
+    assert says in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"budget": 0.0}, "budget is 0.0"), ({"games": 0}, "games is 0; give at least 1"),
+        ({"probes": 0}, "probes is 0"), ({"archive_size": 0}, "archive_size is 0"), ({"share": 0.9}, "becomes 0.9"),
+    ],
+)
+def test_wrong_settings_are_named(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        RouteCurriculum(**settings)
