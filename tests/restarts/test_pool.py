@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -316,15 +317,16 @@ def test_equal_rank_is_no_advance_and_a_win_always_is() -> None:
 
 def test_a_mirror_battle_adds_one_vote_that_does_not_steer() -> None:
     """Invariants 12 and 13: the credited seat alone counts, and mirrored results mirror."""
-    for score in (0.0, 0.5, 1.0):
-        pool = filled(1, selection="learnability")
-        pool.serve(0, 0, point(0).id, MIRROR)
+    for score, recorded in itertools.product((0.0, 0.5, 1.0), (PLAYERS, MIRROR)):
+        pool = RestartPool(PoolSettings(selection="learnability"), 1, STAMP)
+        pool.import_points([point(0, players=recorded)])
+        pool.serve(0, 0, point(0, players=recorded).id, MIRROR)
         pool.record_episode(result(0, 0, score, players=MIRROR))
         pool.record_episode(result(0, 0, 1.0 - score, players=MIRROR, seat=1))
         (rate,) = pool.advance_rates()
         assert (rate.results, rate.score) == (1, None)
         assert pool.selection_weights()[0].weight == 1.0
-    pool.serve(0, 1, point(0).id, MIRROR)
+    pool.serve(0, 1, point(0, players=MIRROR).id, MIRROR)
     with pytest.raises(ValueError, match="seat"):
         pool.record_episode(result(0, 1, 1.0, players=MIRROR, seat=1))
 
