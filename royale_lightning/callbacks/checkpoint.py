@@ -25,7 +25,7 @@ from .global_random import gather_random_state, set_random_state
 from .row import add_to_next_row, game_steps, iterations_done
 
 #: Raised whenever an older reader would misunderstand a newer checkpoint, or a newer one an older.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 #: The checkpoint's entry that says what it is.
 STAMP = "royale_lightning"
 
@@ -77,6 +77,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
         #: Set by whoever wants one at this iteration's end, on every rank.
         self.due = False
         self._mid_iteration = False
+        self._bytes = 0
         self._random: list[dict[str, Any]] | None = None
 
     @property
@@ -140,7 +141,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
         try:
             if trainer.is_global_zero:
                 folder.mkdir(parents=True, exist_ok=True)
-                check_room(folder, _size(trainer))
+                check_room(folder, max(_size(trainer), self._bytes))
             trainer.save_checkpoint(partial, weights_only=False)
             if trainer.is_global_zero:
                 if self.last_path is None:
@@ -158,8 +159,9 @@ class RunCheckpoint(RunCallback, Checkpoint):
                 "whole: make room and continue from last.ckpt"
             ) from failure
         self.last_path = path
-        if trainer.is_global_zero and last:
-            for follow in self.on_saved:
+        if trainer.is_global_zero:
+            self._bytes = path.stat().st_size
+            for follow in self.on_saved if last else ():
                 follow(trainer, path)
         trainer.strategy.barrier("RunCheckpoint")
         return path
@@ -174,7 +176,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
 
 
 def _size(trainer: Trainer) -> int:
-    """About how many bytes a checkpoint takes: the weights and Adam's two moments."""
+    """About how many bytes a first checkpoint takes: the weights and Adam's two moments; later ones are like it."""
     return 3 * sum(p.numel() * p.element_size() for p in trainer.lightning_module.parameters())
 
 

@@ -44,7 +44,7 @@ def test_a_fresh_process_loads_it_without_running_code(fit: Fit, tmp_path: Path)
     fit(max_epochs=1)
     code = (
         "import sys, torch; c = torch.load(sys.argv[1], weights_only=True); "
-        "assert c['royale_lightning']['format_version'] == 2; assert 'lightning' not in sys.modules; "
+        "assert c['royale_lightning']['format_version'] == 3; assert 'lightning' not in sys.modules; "
         "print(sorted(c['callbacks']), c['hyper_parameters'])"
     )
     path = str(tmp_path / "checkpoints/last.ckpt")

@@ -82,6 +82,7 @@ class Chaos:
         self.random = random.Random(seed)
         self.workers: set[int] = set()
         self.blocks: set[Path] = set()
+        self.trainer: subprocess.Popen[bytes]
         self.harm = {"killed": 0, "stopped": 0, "trainer": 0}
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -114,7 +115,7 @@ class Chaos:
             harm_every: mean seconds between two harms to a worker.
             kinds: ``killed`` or ``stopped``, drawn from.
         """
-        trainer = self.start()
+        trainer = self.trainer = self.start()
         due = time.monotonic()
         while trainer.poll() is None:
             time.sleep(0.05)
@@ -130,7 +131,7 @@ class Chaos:
                 trainer.wait()
                 self.harm["trainer"] += 1
                 self.gone()
-                trainer = self.start()
+                trainer = self.trainer = self.start()
             elif done and found and time.monotonic() > due:
                 due = time.monotonic() + harm_every * (0.5 + self.random.random())
                 how = self.random.choice(kinds)
@@ -193,7 +194,10 @@ ITERATIONS = 30
 @pytest.mark.timeout(900)
 def test_a_run_survives(tmp_path: Path) -> None:
     chaos = Chaos(tmp_path / "run", ITERATIONS, seed=7)
-    chaos.go([8, 20], harm_every=4.0, kinds=["killed", "killed", "stopped"])
+    try:
+        chaos.go([8, 20], harm_every=4.0, kinds=["killed", "killed", "stopped"])
+    finally:
+        chaos.trainer.kill()
     assert chaos.harm["trainer"] == 2
     assert chaos.harm["killed"] >= 2
     assert chaos.harm["stopped"] >= 1

@@ -26,6 +26,7 @@ from royale_lightning.rollout.collector import Collector, Rollout
 from royale_lightning.rollout.data import inputs_of
 from royale_lightning.rollout.processes import ProcessSource
 from royale_lightning.rollout.sources import InlineSource
+from royale_lightning.rollout.worker_process import Worker
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 BATTLES, ROWS = 4, 120
@@ -186,6 +187,35 @@ def test_a_loss_between_rollouts(network: ActorCritic, sources: Callable[..., Tr
     resumed = collector(InlineSource(SPEC, 0, BATTLES, ArenaSettings(1, 0.05, 1)))
     resumed.load_state_dict(state)
     check(resumed.collect(network))
+
+
+@pytest.mark.slow
+def test_a_loss_at_the_start_and_while_restoring(
+    network: ActorCritic, sources: Callable[..., Trouble], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, killed = Worker.launch, []
+
+    def killed_once(worker: Worker) -> None:
+        launch(worker)
+        if not killed:
+            killed.append(worker.process.pid)
+            worker.process.kill()
+
+    monkeypatch.setattr(Worker, "launch", killed_once)
+    source = sources()
+    assert source.faults["killed"] == 1
+    c = collector(source)
+    check(r := c.collect(network))
+    assert r.battles_voided == 0
+    state = c.state_dict()
+    assert len(state["battles"]) == BATTLES
+    source.signal(0, signal.SIGKILL)()
+    resumed = collector(source)
+    resumed.load_state_dict(state)
+    assert source.faults["killed"] == 2
+    assert resumed.state_dict() == state
+    check(r := resumed.collect(network))
+    assert r.battles_voided == 0
 
 
 def test_the_run_ends_when_the_restarts_are_used_up(network: ActorCritic, sources: Callable[..., Trouble]) -> None:
