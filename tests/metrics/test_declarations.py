@@ -91,7 +91,10 @@ def test_parts_of_the_time_are_declared() -> None:
 def test_what_a_second_run_repeats_leaves_out_clocks_and_memory() -> None:
     assert repeats("ppo/loss")
     assert repeats("my/own")
-    run = ("time/step", "speed/rows_per_s", "health/memory_mb", "health/workers_lost", "alarm/kl_high")
+    run = (
+        "time/step", "speed/rows_per_s", "health/memory_mb", "health/workers_lost", "alarm/kl_high",
+        "ladder/time_share",
+    )
     assert not any(map(repeats, run))
 
 
