@@ -249,7 +249,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert not weights or sum(w.share for w in weights) == pytest.approx(1.0)
 
 
-PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+PoolMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestPool = PoolMachine.TestCase
 
 

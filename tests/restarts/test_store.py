@@ -275,7 +275,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert repository.diagnostics([])["bytes"] == 0
 
 
-StoreMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+StoreMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 TestStore = StoreMachine.TestCase
 
 
