@@ -44,6 +44,8 @@ class RankDigest(Callback):
             "return_scale": data.scaler.scale,
             "rows": hashlib.sha256(here.rows[here.kind != IDLE].tobytes()).hexdigest(),
             "battles": sorted(b.assignment.battle for b in collector.source.save()),
+            "starts": hashlib.sha256(repr(data.starts.state()).encode()).hexdigest() if data.starts is not None else "",
+            "points": len(data.starts.pool.export_points()) if data.starts is not None else 0,
             "epochs": int(pl_module.iteration_metrics()["ppo/ppo_epochs_done"]),
         }
         with open(Path(trainer.default_root_dir) / f"rank-{trainer.global_rank}.jsonl", "a") as f:

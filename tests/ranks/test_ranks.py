@@ -133,3 +133,23 @@ def test_a_rank_that_dies_ends_the_job(tmp_path: Path) -> None:
     assert dead.returncode == -9
     assert left.returncode not in (0, None)
     assert "HANGS" not in left.stderr
+
+
+@pytest.mark.slow
+def test_ranks_hold_one_pool_and_replay_their_own_battles(tmp_path: Path) -> None:
+    harvest = {
+        "class_path": "royale_lightning.callbacks.RestartHarvest",
+        "init_args": {"share": 0.5, "budget": 1.0, "markers": {"grid_steps": 5, "grace_steps": 3}},
+    }
+    run = tmp_path / "run"
+    done = launch(
+        tmp_path, "--run_dir", str(run), "--data.battle.max_ticks", "200", "--stop.iterations", "6",
+        callbacks=[harvest],
+    )
+    assert [p.returncode for p in done] == [0, 0], done[0].stderr + done[1].stderr
+    a, b = (lines(run, rank) for rank in (0, 1))
+    assert [x["starts"] for x in a] == [x["starts"] for x in b]
+    assert [x["weights"] for x in a] == [x["weights"] for x in b]
+    assert a[-1]["points"] > 0
+    first = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+    assert sum(r["restarts/restarts"] for r in first) > 0
