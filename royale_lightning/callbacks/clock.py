@@ -12,7 +12,7 @@ from .row import game_steps, iteration_row
 
 #: The parts an iteration's time is made of, beside ``time/rest``. Not all are in every row.
 PARTS = (
-    "step", "inference", "collect_other", "update", "measure", "restarts", "ladder", "replays", "callbacks",
+    "step", "inference", "wait", "collect_other", "update", "measure", "restarts", "ladder", "replays", "callbacks",
     "checkpoint",
 )
 

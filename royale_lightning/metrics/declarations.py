@@ -70,7 +70,8 @@ _PLAYED = "the action space is RoyaleGym's grid and 100 cards were played"
 _TERM = "model.auxiliary names the term"
 _LADDER = "with the SnapshotPromotion callback"
 _RATED = "RatingUpdate rated the learner in this iteration"
-_POOL = "the pool is not empty"
+_MEMBERS = "the pool of snapshots is not empty"
+_TURNS = "without rollout.overlap"
 _WORKERS = "battles step in worker processes"
 _CUDA = "on a CUDA device"
 _HARVEST = "with the RestartHarvest callback"
@@ -90,8 +91,10 @@ METRICS: tuple[Metric, ...] = (
     ),
     # ---- time ------------------------------------------------------------------------------------------------
     Metric("time/iteration", "s", "from the row before to this one; the other times add up to it", ITERATION),
-    Metric("time/step", "s", "stepping battles and writing rows, scripted opponents included", ITERATION),
-    Metric("time/inference", "s", "forwards of the acting policies and values of cuts and ends", ITERATION),
+    Metric("time/step", "s", "stepping battles and writing rows, scripted opponents included", ITERATION, "", _TURNS),
+    Metric("time/inference", "s", "forwards of the acting policies and values of cuts and ends", ITERATION, "", _TURNS),
+    Metric("time/wait", "s", "the learner waiting for a rollout that is collected beside its update", ITERATION,
+           "far below time/update on a machine where overlap pays", "with rollout.overlap"),
     Metric("time/collect_other", "s", "assignments, book-keeping and advantages", ITERATION),
     Metric("time/update", "s", "from the first minibatch to the last", ITERATION),
     Metric("time/measure", "s", "reading the row's figures; on a GPU also waiting for the update's end", ITERATION),
@@ -122,6 +125,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("rollout/game_steps", "game steps", "played by this rank, staggered ones left out", ITERATION),
     Metric("rollout/forced_share", "share", "of the learner's decisions with one legal action", ITERATION,
            "0.3 to 0.93, the higher the more eagerly elixir is spent"),
+    Metric("rollout/policy_lag", "updates", "the learner made since it was copied to play these rows", ITERATION,
+           "0, or 1 with rollout.overlap"),
     Metric("rollout/return_scale", "reward", "deviation of episode returns, by which rewards are divided", RUN,
            "steady; 1 until the first battle ends"),
     Metric("rollout/rewards_clipped", "cells", "scaled rewards beyond ppo.reward_clip", ITERATION, "0"),
@@ -204,13 +209,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("ladder/time_share", "share", "of this process's wall time spent on evaluations and fits", MACHINE,
            "below 0.1", _LADDER),
     Metric("ladder/pfsp_divergence", "nats", "from an even draw of the pool to the one in force: what PFSP does", RUN,
-           "above 0 with a pool of several", _POOL),
+           "above 0 with a pool of several", _MEMBERS),
     Metric("ladder/pfsp_opponents", "snapshots", "effectively met: 1 over the sum of squared chances", RUN, "above 1",
-           _POOL),
+           _MEMBERS),
     Metric("ladder/pfsp_evidence", "share", "chance that who is drawn was met often enough to be judged", RUN,
-           "rises", _POOL),
+           "rises", _MEMBERS),
     Metric("ladder/pfsp_fallback", "0 or 1", "1 where the draw is even although another weighting was asked for", RUN,
-           "0", _POOL),
+           "0", _MEMBERS),
     # ---- starts ----------------------------------------------------------------------------------------------
     Metric("start/<kind>/episodes", "episodes", "ended, staggered ones left out", STARTS, "", "the kind was played"),
     Metric("start/<kind>/step_share", "share", "of the iteration's game steps", STARTS, "", "the kind was played"),

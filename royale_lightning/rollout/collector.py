@@ -27,6 +27,7 @@ from .advantage import Cells
 from .frames import FrameIndex
 from .minibatch import rows_to_tensor, unpack
 from .sources import RolloutSource
+from .staging import Staging
 from .starts import StartAuthority
 from .voids import Voids
 
@@ -36,6 +37,10 @@ STAGGER_STEPS = 300
 _MOST_VOIDS = 4
 #: Rows of one forward where nothing but the values is wanted.
 _CHUNK = 512
+
+
+class Cancelled(Exception):
+    """A collection that was told to end before its rollout was whole."""
 
 
 def _is_snapshot(player: str) -> bool:
@@ -65,6 +70,8 @@ class Rollout:
         history: int64 ``[n, frames]``, places of each row's frames in the heap, oldest first; None for one frame.
         battles_voided, rows_voided: lost with a worker since the rollout before; the rows are not among ``rows``.
         faults: workers lost since then, by way.
+        lag: updates the learner has made since it was copied for this rollout.
+        waited: seconds the learner waited for a rollout that another thread collected; None for its own.
     """
 
     rows: Tensor
@@ -88,6 +95,8 @@ class Rollout:
     battles_voided: int = 0
     rows_voided: int = 0
     faults: dict[str, int] = field(default_factory=dict)
+    lag: int = 0
+    waited: float | None = None
 
     def take(self, at: Tensor) -> Tensor:
         """Whole rows uint8 ``[B, row_bytes]``, the very bytes the policy acted on, by index int64 ``[B]``."""
@@ -143,6 +152,9 @@ class Collector:
         self.begun = [TRUE_START] * battles
         self.ended = np.ones(battles, dtype=bool)
         self._collecting = False
+        #: Set from another thread to end :meth:`collect` at its next round.
+        self.cancelled = False
+        self._staging = Staging(self.slots, self.layout.row_bytes, device)
         # Lost since the last rollout ended: at a checkpoint, or while nobody asked.
         self._voided = 0
         self._faults_told = dict(source.faults)
@@ -227,6 +239,8 @@ class Collector:
             mark = now
 
         while True:
+            if self.cancelled:
+                raise Cancelled
             if n - len(voids.rows) >= self.rows:
                 self._observe_cut(learner)
                 lost = self.source.take_voided()
@@ -259,7 +273,7 @@ class Collector:
             if len(mine):
                 k = len(mine)
                 row_of[mine] = np.arange(n, n + k)
-                rows = rows_to_tensor(r.rows[mine], self.device)
+                rows = self._staging.put(r.rows, mine)
                 if self._frames is not None:
                     heap = self._heap = self._frames.roomy(heap, mine)
                 heap[n : n + k] = rows[:, -self._frame_bytes :]
@@ -364,7 +378,7 @@ class Collector:
         slots = np.flatnonzero((r.kind == CHOICE) & ~learner)
         if len(slots):
             assert self.frozen is not None, "somebody who is not scripted has a choice"
-            rows = rows_to_tensor(r.rows[slots], self.device)
+            rows = self._staging.put(r.rows, slots)
             r.action[slots] = self.frozen.act(names[slots], rows, self._uniforms(slots)).cpu().numpy()
 
     def _values(self, policy: ActorCritic, rows: np.ndarray) -> Tensor:

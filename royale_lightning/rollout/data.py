@@ -28,6 +28,7 @@ from ..metrics.process import process_figures
 from ..nn.protocol import Inputs
 from ..parts import Part
 from .advantage import ESTIMATORS
+from .ahead import Ahead
 from .collector import Collector, Rollout
 from .dataset import SelfPlayDataset
 from .measures import (
@@ -123,8 +124,10 @@ class SelfPlayData(pl.LightningDataModule):
         self.demonstrations: Any = None
         self._source: RolloutSource | None = None
         self._dataset: SelfPlayDataset | None = None
+        self._ahead: Ahead | None = None
         self._restored: dict[str, Any] | None = None
         self._metrics: dict[str, float] = {}
+        self._table_metrics: dict[str, float] = {}
         self._counted: dict[str, int] = {}
         self._scores = TrainingScores()
 
@@ -177,9 +180,11 @@ class SelfPlayData(pl.LightningDataModule):
         return Measure(stage.value, DEFAULT_GAMES[stage.value], DEFAULT_SEED, Path(trainer.default_root_dir))
 
     def teardown(self, stage: str) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
         if self._source is not None:
             self._source.close()
-        self._source = self._dataset = None
+        self._source = self._dataset = self._ahead = None
         self._counted = {}
         self.ladder.close()
 
@@ -205,6 +210,11 @@ class SelfPlayData(pl.LightningDataModule):
                 f"trainer.accumulate_grad_batches is {accumulated} and a PPO epoch has {self.rollout.minibatches} "
                 "minibatches (rollout.rows_per_iteration over rollout.minibatch_rows); the first must divide the second"
             )
+        if self.rollout.overlap and self.starts is not None:
+            raise UserError(
+                "rollout.overlap is true and a callback has episodes begin in the middle of a battle, from a pool that "
+                "changes while the next rollout is collected; set rollout.overlap to false, or leave that callback out"
+            )
         self._check_memory(learner.device)
         self._source = make_source(
             self.battle, rank * n, n, self.seed, self.rollout.forced_share, self.rollout.source,
@@ -220,26 +230,33 @@ class SelfPlayData(pl.LightningDataModule):
             frozen=FrozenActors(self.ladder.store, self.battle, learner.device), starts=self.starts,
         )
         self.scaler.clip = learner.ppo.reward_clip
+        ahead = self._ahead = Ahead(self.collector) if self.rollout.overlap else None
         if self._restored is not None:
-            self.collector.load_state_dict(self._restored["ranks"][rank])
+            mine, policy = self._restored["ranks"][rank], self._restored["ahead"]
+            if ahead is not None and policy is not None:
+                ahead.load_state_dict(mine, policy, learner.network)
+            else:
+                self.collector.load_state_dict(mine if policy is None else mine["collector"])
             self._restored = None
         estimator = Part.of(learner.ppo.advantage, "ppo.advantage", ESTIMATORS).build("ppo.advantage")
         return SelfPlayDataset(
             self.collector, learner, self.rollout, estimator, self.scaler, self.seed, lambda: self.iteration,
             self._begin, self._collected, self._gather, self._sum if world > 1 else None,
+            ahead,
         )
 
     def _check_memory(self, device: torch.device) -> None:
         """Refuse sizes whose buffers alone the memory cannot hold, before anything is allocated."""
         row, r = self.battle.row_layout.row_bytes, self.rollout
-        need = (r.rows_per_iteration + 8 * r.battles) * row
+        need = (r.rows_per_iteration + 8 * r.battles) * row * (2 if r.overlap else 1)
         try:
             # Pages nobody writes to take no memory, so asking for them only asks whether they could be had.
             torch.empty(need, dtype=torch.uint8, device=device)
         except (RuntimeError, MemoryError) as exc:
             raise UserError(
                 f"there is no memory on {device} for rollout.rows_per_iteration {r.rows_per_iteration} and "
-                f"rollout.battles {r.battles}: their rows of {row} bytes take {need / 1e9:.0f} GB; lower them"
+                f"rollout.battles {r.battles}: their rows of {row} bytes take {need / 1e9:.0f} GB"
+                f"{', twice as much as without rollout.overlap' if r.overlap else ''}; lower them"
             ) from exc
 
     def _open_ladder(self, trainer: pl.Trainer) -> None:
@@ -287,6 +304,7 @@ class SelfPlayData(pl.LightningDataModule):
     def _begin(self) -> None:
         """Freeze whom the coming iteration's episodes may meet."""
         self.collector.table = self.ladder.table()
+        self._table_metrics = self.ladder.table_metrics()
 
     def _collected(self, r: Rollout, scale: float, clipped: int) -> None:
         steps = torch.tensor(float(r.game_steps), dtype=torch.float64)
@@ -314,7 +332,7 @@ class SelfPlayData(pl.LightningDataModule):
         names = [c.name for c in self.battle.cards]
         choice = r.choice.cpu().numpy() & (r.offers >= 0).any(axis=1)
         m.update(play_figures(r.action.cpu().numpy(), r.offers, choice, self.battle.action_layout, names))
-        m |= self.ladder.table_metrics()
+        m |= self._table_metrics
         m |= by_start(r.episodes, r.start_steps, r.value_errors)
         return m | battle_figures(battles) | self._scores.figures()
 
@@ -335,7 +353,8 @@ class SelfPlayData(pl.LightningDataModule):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        mine = self.collector.state_dict() if self._dataset is not None else {}
+        ahead = self._ahead if self._ahead is not None and self._ahead.started else None
+        mine = ahead.state_dict() if ahead else self.collector.state_dict() if self._dataset is not None else {}
         trainer = self.trainer
         ranks: list[Any] = [mine]
         if trainer is not None and trainer.world_size > 1:
@@ -348,6 +367,9 @@ class SelfPlayData(pl.LightningDataModule):
             "ladder": self.ladder.state_dict(),
             "scores": self._scores.state_dict(),
             "ranks": ranks,
+            # The ranks' weights are the same.
+            "ahead": ahead.policy_state() if ahead else None,
+            "table_metrics": self._table_metrics,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -357,4 +379,5 @@ class SelfPlayData(pl.LightningDataModule):
         self.scaler.load_state_dict(state["scaler"])
         self.ladder.load_state_dict(state["ladder"])
         self._scores.load_state_dict(state["scores"])
+        self._table_metrics = dict(state["table_metrics"])
         self._restored = state

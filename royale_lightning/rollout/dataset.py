@@ -14,6 +14,7 @@ from ..battle.arena import LEARNER
 from ..battle.streams import stream_seed
 from ..nn.protocol import ActorCritic
 from .advantage import AdvantageEstimator, normalise
+from .ahead import Ahead
 from .collector import Collector, Rollout
 from .finite import check_rollout
 from .minibatch import Minibatch
@@ -58,6 +59,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         collected: told of each rollout before its first minibatch.
         gather_returns: moments of every rank's episode returns, in rank order.
         sum_ranks: sums a small tensor over ranks.
+        ahead: collects one rollout ahead; unset, collection and update take turns.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         scaler: ReturnScaler, seed: int, iteration: Callable[[], int], begin: Callable[[], None],
         collected: Callable[[Rollout, float, int], None],
         gather_returns: Callable[[Moments], list[Moments]], sum_ranks: Callable[[torch.Tensor], torch.Tensor] | None,
+        ahead: Ahead | None = None,
     ) -> None:
         self.collector = collector
         self.learner = learner
@@ -77,6 +80,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         self.collected = collected
         self.gather_returns = gather_returns
         self.sum_ranks = sum_ranks
+        self.ahead = ahead
         self._learned: tuple[Rollout, torch.Tensor, torch.Tensor] | None = None
 
     def __len__(self) -> int:
@@ -84,19 +88,16 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
 
     def __iter__(self) -> Iterator[Minibatch]:
         ppo = self.learner.ppo
-        network = self.learner.network
-        training = network.training
-        self.begin()
-        network.eval()
-        gamma = self.learner.gamma
-        r = self.collector.collect(network, gamma=gamma)
-        network.train(training)
+        r, gamma = self._rollout()
         check_rollout(r, self.collector.layout)
         start = time.perf_counter()
         advantage, target, clipped = self._advantages(r, gamma)
-        r.seconds["other"] += time.perf_counter() - start
+        r.seconds["advantages"] = time.perf_counter() - start
         self.collected(r, self.scaler.scale, clipped)
         self._learned = (r, advantage, target)
+        if self.ahead is not None:
+            self.begin()
+            self.ahead.start(self.learner.network, self.learner.gamma)
         for epoch in range(ppo.ppo_epochs):
             # A KL that is no number stops too; FiniteGuard says why at the iteration's end.
             if epoch and ppo.kl_limit is not None and not self.learner.epoch_kl() <= ppo.kl_limit:
@@ -105,6 +106,25 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
             weights = self._actor_weights(order)
             for i in range(self.rollout.minibatches):
                 yield self._minibatch(epoch, i, order, weights[i])
+
+    def _rollout(self) -> tuple[Rollout, float]:
+        """The iteration's rollout, and the discount its rewards were summed with."""
+        network, gamma, ahead = self.learner.network, self.learner.gamma, self.ahead
+        if ahead is None:
+            self.begin()
+            training = network.training
+            network.eval()
+            r = self.collector.collect(network, gamma=gamma)
+            network.train(training)
+            return r, gamma
+        lag = int(ahead.started)
+        if not ahead.started:
+            self.begin()
+            ahead.start(network, gamma)
+        start = time.perf_counter()
+        r, gamma = ahead.take()
+        r.lag, r.waited = lag, time.perf_counter() - start
+        return r, gamma
 
     def _order(self, epoch: int) -> torch.Tensor:
         """The permutation of this iteration's rows in one PPO epoch, on their device."""

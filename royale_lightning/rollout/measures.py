@@ -45,6 +45,7 @@ def rollout_figures(r: Rollout, used: int, scale: float, clipped: int) -> dict[s
         scale: what rewards were divided by.
         clipped: rewards cut by ``ppo.reward_clip``.
     """
+    times = {"time/step": r.seconds["step"], "time/inference": r.seconds["inference"]}
     return {
         "rollout/rows": len(r.rows),
         "rollout/choice_rows": float(r.choice.sum().item()),
@@ -54,9 +55,10 @@ def rollout_figures(r: Rollout, used: int, scale: float, clipped: int) -> dict[s
         "rollout/forced_share": r.forced_share,
         "rollout/return_scale": scale,
         "rollout/rewards_clipped": clipped,
-        "time/step": r.seconds["step"],
-        "time/inference": r.seconds["inference"],
-        "time/collect_other": r.seconds["other"],
+        "rollout/policy_lag": r.lag,
+        # Another thread's seconds are no part of this one's iteration; what it waited is.
+        **(times if r.waited is None else {"time/wait": r.waited}),
+        "time/collect_other": r.seconds["advantages"] + (r.seconds["other"] if r.waited is None else 0.0),
         "speed/collect_game_steps_per_s": r.game_steps / max(1e-9, sum(r.seconds.values())),
     }
 

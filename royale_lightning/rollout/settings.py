@@ -37,6 +37,9 @@ class RolloutSettings:
             through two nights, and a part that fails in every battle still ends the run within minutes.
         worker_timeout_s: seconds after which a worker that does not answer counts as hung; a round takes some tens
             of milliseconds, and a machine that swaps or sleeps may take a thousand times that.
+        overlap: collect the next rollout with a frozen copy of the policy while the update runs. It pays where the
+            update leaves the cores alone, so on a GPU; off, because on CPU cores both want the same ones, the policy
+            that acts is one update old, and the rows are held twice.
         max_rounds: a rollout that needs more halts with one sentence; 20,000 rounds are hours of battle.
     """
 
@@ -51,6 +54,7 @@ class RolloutSettings:
     threads: int | None = None
     worker_restarts: int = 20
     worker_timeout_s: float = 120.0
+    overlap: bool = False
     max_rounds: int = 20_000
 
     def __post_init__(self) -> None:
