@@ -21,11 +21,12 @@ from .callbacks import Alarms, ResumeRules, RunCheckpoint, SignalStop, StopAfter
 from .callbacks.base import MAX_STEPS_REFUSED, MAX_TIME_REFUSED, RELOAD_REFUSED, VALIDATION_REFUSED, callbacks_of
 from .checkpoint_files import whole_checkpoint
 from .errors import UserError, own_frame
+from .loggers import LOGGERS, named_loggers
 from .measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from .parse_errors import ParseFailure, sentence
 from .parts import PartSetting
 from .signals import StopNow
-from .trainer_defaults import LOGGERS, TRAINER_DEFAULTS, complete, named_loggers
+from .trainer_defaults import TRAINER_DEFAULTS, complete
 
 
 def _read_part(value: Any) -> PartSetting:

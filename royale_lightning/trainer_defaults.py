@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar
-from lightning.pytorch.loggers import CSVLogger, Logger
 
 from . import run_folder
 from .callbacks import (
@@ -40,9 +39,6 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     # Each rank collects its own battles, so there is no sampler to distribute.
     "use_distributed_sampler": False,
 }
-
-#: What ``--loggers`` takes.
-LOGGERS = ("csv", "tensorboard", "wandb")
 
 
 def with_our_callbacks(callbacks: Iterable[Callback], settings: Mapping[str, Any]) -> list[Callback]:
@@ -99,28 +95,3 @@ def defaults(run_dir: str | None = None, **settings: Any) -> dict[str, Any]:
     root = settings.pop("default_root_dir", None)
     folder = Path(root) if root is not None else run_folder.choose(run_dir, None, "run")
     return complete(settings, folder)
-
-
-def named_loggers(names: Sequence[str], folder: Path) -> list[Logger]:
-    """The loggers of ``--loggers``, writing into the run folder."""
-    made: list[Logger] = []
-    for name in names:
-        if name == "csv":
-            made.append(CSVLogger(save_dir=folder, name="csv"))
-        elif name == "tensorboard":
-            made.append(_tensorboard(folder))
-        else:
-            from lightning.pytorch.loggers import WandbLogger
-
-            # A resume starts a W&B run of its own; the group shows them together.
-            made.append(WandbLogger(save_dir=folder, project="royale_lightning", name=folder.name, group=folder.name))
-    return made
-
-
-def _tensorboard(folder: Path) -> Logger:
-    from lightning.pytorch.loggers import TensorBoardLogger
-
-    try:
-        return TensorBoardLogger(save_dir=folder, name="tensorboard")
-    except ModuleNotFoundError as exc:
-        raise UserError("--loggers tensorboard needs the package tensorboard: pip install tensorboard") from exc

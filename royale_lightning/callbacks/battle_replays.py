@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from lightning.pytorch import LightningModule, Trainer
 from royalegym.env import ClashParallelEnv
@@ -13,9 +14,11 @@ from royalegym.env import ClashParallelEnv
 from ..battle.arena import LEARNER
 from ..errors import UserError
 from ..ladder.chosen_battles import ChosenBattles
+from ..loggers import log_replays
 from .base import RunCallback, is_dry
 from .row import add_seconds, iteration_row, iterations_done
 
+OnWritten = Callable[[Trainer, Path], None]
 #: Folder of the sets inside a run, ``replays/iteration-000050/best.html``.
 REPLAYS = "replays"
 
@@ -31,7 +34,13 @@ class BattleReplays(RunCallback):
     Args:
         every: iterations between two sets. 50 are some four minutes of the first bot's run, of which a set is 1 %.
         keep: sets that are kept, the newest ones; -1 keeps all. A set is some 7 MB.
+
+    Attributes:
+        on_written: functions called with the trainer and the folder of a finished set, such as the loggers' view.
     """
+
+    #: What ``on_written`` starts with.
+    default_on_written: ClassVar[tuple[OnWritten, ...]] = (log_replays,)
 
     def __init__(self, every: int = 50, keep: int = 5) -> None:
         if every < 1:
@@ -40,6 +49,7 @@ class BattleReplays(RunCallback):
             raise UserError(f"BattleReplays.keep is {keep}; keep at least 1 set, or -1 for all")
         self.every = every
         self.keep = keep
+        self.on_written: list[OnWritten] = list(self.default_on_written)
         self._battles = ChosenBattles()
         self._env: ClashParallelEnv | None = None
 
@@ -64,7 +74,10 @@ class BattleReplays(RunCallback):
         if iteration % self.every:
             return
         started = time.monotonic()
-        self._write(trainer, pl_module, Path(trainer.default_root_dir) / REPLAYS / f"iteration-{iteration:06d}")
+        folder = Path(trainer.default_root_dir) / REPLAYS / f"iteration-{iteration:06d}"
+        self._write(trainer, pl_module, folder)
+        for follow in self.on_written:
+            follow(trainer, folder)
         add_seconds(iteration_row(trainer), "time/replays", time.monotonic() - started)
 
     def _write(self, trainer: Trainer, pl_module: Any, folder: Path) -> None:

@@ -9,15 +9,18 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 
 from ..jsonl import JsonLines, discard_tail
+from ..loggers import log_settings
 from .base import RunCallback, is_dry
+from .resume_rules import identity_of
 from .row import iteration_row
 
 
 class MetricLog(RunCallback):
     """Append the iteration's row to ``metrics.jsonl`` and give it to every logger.
 
-    The log is ours and always written; loggers are views of the same rows, with game steps as their x-axis. A
-    metric that was not measured, or is not finite, is left out of the row, never written as 0.
+    The log is ours and always written; loggers are views of the same rows, with game steps as their x-axis and the
+    run's identity as its settings. A metric that was not measured, or is not finite, is left out of the row, never
+    written as 0.
     """
 
     def __init__(self) -> None:
@@ -44,6 +47,10 @@ class MetricLog(RunCallback):
         if resume_at is not None and (aside := discard_tail(path, resume_at)) is not None:
             print(f"metrics of iterations after the checkpoint moved to {aside}")
         self._log = JsonLines(path)
+        if trainer.loggers:
+            identity = identity_of(trainer)
+            settings = {**identity.noted, **identity.fixed, **identity.tunable, "identity": identity.digest}
+            log_settings(trainer.loggers, settings)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         row = iteration_row(trainer)

@@ -1,0 +1,117 @@
+"""Loggers are views of one row: the real ones, W&B offline, read back from what they wrote."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lightning.pytorch import Trainer
+
+from royale_lightning import BattleSpec, OpponentShares, PPOSettings, RolloutSettings, SelfPlayData, SelfPlayModule
+from royale_lightning.callbacks import BattleReplays
+from royale_lightning.loggers import LOGGERS, named_loggers
+from royale_lightning.parts import part
+from royale_lightning.trainer_defaults import complete
+from tests.callbacks.test_battle_replays import Ending
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        patch.setenv("WANDB_SILENT", "true")
+        patch.setenv("WANDB_DIR", str(folder))
+        trainer = Trainer(**complete({
+            "callbacks": [BattleReplays(every=1)], "max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False,
+            "enable_model_summary": False, "logger": named_loggers(LOGGERS, folder), "gradient_clip_val": 0.5,
+        }, folder))
+        data = SelfPlayData(
+            BattleSpec(start=part(Ending)), RolloutSettings(4, 128, 64, threads=1, stagger=False),
+            OpponentShares(mirror=0.0, scripted=1.0, scripted_opponents=["push"]),
+        )
+        trainer.fit(SelfPlayModule("tests.ladder.conftest.Reflex", PPOSettings(ppo_epochs=1, gamma=0.99)), data)
+        import wandb
+
+        wandb.finish()
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def rows(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def _records(run: Path) -> Iterator[Any]:
+    """What the offline file of the run holds, in order: LevelDB's log format behind a head of seven bytes."""
+    from wandb.proto import wandb_internal_pb2
+
+    (file,) = run.glob("wandb/offline-run-*/run-*.wandb")
+    raw, block, at, held = file.read_bytes(), 32768, 7, b""
+    while at + 7 <= len(raw):
+        if block - at % block < 7:  # too little of a block for a head is padding
+            at += block - at % block
+            continue
+        length, kind = int.from_bytes(raw[at + 4 : at + 6], "little"), raw[at + 6]
+        held += raw[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # a whole record, or the last part of one
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(held)
+            yield record
+            held = b""
+
+
+def test_wandb_offline_has_rows_over_game_steps_settings_and_battles(run: Path, rows: list[dict[str, Any]]) -> None:
+    metrics: dict[str, str] = {}
+    history: list[dict[str, Any]] = []
+    config: dict[str, Any] = {}
+    for r in _records(run):
+        kind = r.WhichOneof("record_type")
+        if kind == "metric":
+            metrics[r.metric.name or r.metric.glob_name] = r.metric.step_metric
+        elif kind == "history":
+            keys = [(i.key or "/".join(i.nested_key)) for i in r.history.item]
+            history.append({k: json.loads(i.value_json) for k, i in zip(keys, r.history.item, strict=True)})
+        elif kind in ("run", "config"):
+            for i in (r.run.config if kind == "run" else r.config).update:
+                config[i.key or ".".join(i.nested_key)] = json.loads(i.value_json)
+    assert metrics["*"] == "game_steps"
+    assert "game_steps" in metrics
+    scored = [h for h in history if "ppo/approx_kl" in h]
+    assert [h["game_steps"] for h in scored] == [r["game_steps"] for r in rows]
+    assert scored[1]["ppo/approx_kl"] == pytest.approx(rows[1]["ppo/approx_kl"])
+    assert config["model.ppo.gamma"] == 0.99
+    assert config["data.battle.start.class_path"].endswith("Ending")
+    assert config["identity"]
+    shown = {k: v for h in history for k, v in h.items() if isinstance(v, dict) and v.get("_type") == "html-file"}
+    assert {"replays/best", "behaviour/placements"} <= set(shown)
+    (page,) = run.glob(f"wandb/offline-run-*/files/{shown['replays/best']['path']}")
+    assert 'id="decisions-data"' in page.read_text()
+
+
+def test_tensorboard_has_the_same(run: Path, rows: list[dict[str, Any]]) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (version,) = (run / "tensorboard").iterdir()
+    events = EventAccumulator(str(version))
+    events.Reload()
+    found = [(e.step, e.value) for e in events.Scalars("ppo/approx_kl")]
+    assert [s for s, _ in found] == [int(r["game_steps"]) for r in rows]
+    assert [v for _, v in found] == pytest.approx([r["ppo/approx_kl"] for r in rows])
+    assert yaml.safe_load((version / "hparams.yaml").read_text())["model.ppo.gamma"] == 0.99
+    assert any(t.startswith("replays") for t in events.Tags()["tensors"])
+
+
+def test_csv_has_the_same(run: Path, rows: list[dict[str, Any]]) -> None:
+    (version,) = (run / "csv").iterdir()
+    with (version / "metrics.csv").open() as file:
+        found = list(csv.DictReader(file))
+    assert [int(r["step"]) for r in found] == [int(r["game_steps"]) for r in rows]
+    assert [float(r["ppo/approx_kl"]) for r in found] == pytest.approx([r["ppo/approx_kl"] for r in rows])
+    assert yaml.safe_load((version / "hparams.yaml").read_text())["model.ppo.gamma"] == 0.99
