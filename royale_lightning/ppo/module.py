@@ -73,9 +73,10 @@ class SelfPlayModule(pl.LightningModule):
         self.init_from = init_from
         self.network_part = Part.of(network, "model.network", NETWORKS)
         self.ppo = ppo
-        # Plain dicts, so that a checkpoint loads without running code.
+        # Plain dicts, so that a checkpoint loads without running code, and a list for the one tuple, so that any reader
+        # of YAML takes the loggers' copy.
         self.save_hyperparameters({
-            "network": self.network_part.as_dict(), "ppo": asdict(ppo),
+            "network": self.network_part.as_dict(), "ppo": {**asdict(ppo), "adam_betas": list(ppo.adam_betas)},
             "auxiliary": {n: a.as_dict() for n, a in self.auxiliary_parts.items()}, "init_from": init_from,
             "compile": compile,
         })

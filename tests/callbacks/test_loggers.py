@@ -76,8 +76,14 @@ def test_wandb_offline_has_rows_over_game_steps_settings_and_battles(run: Path, 
         if kind == "metric":
             metrics[r.metric.name or r.metric.glob_name] = r.metric.step_metric
         elif kind == "history":
-            keys = [(i.key or "/".join(i.nested_key)) for i in r.history.item]
-            history.append({k: json.loads(i.value_json) for k, i in zip(keys, r.history.item, strict=True)})
+            history.append({})
+            for i in r.history.item:
+                # The parts of a value that is a dictionary come one by one, each under the path to it.
+                *path, last = i.nested_key or [i.key]
+                at = history[-1]
+                for key in path:
+                    at = at.setdefault(key, {})
+                at[last] = json.loads(i.value_json)
         elif kind in ("run", "config"):
             for i in (r.run.config if kind == "run" else r.config).update:
                 config[i.key or ".".join(i.nested_key)] = json.loads(i.value_json)
