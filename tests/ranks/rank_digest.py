@@ -28,10 +28,11 @@ class RankDigest(Callback):
 
     Args:
         dies: rank that kills itself at the second iteration's end, or -1.
+        loses: rank that kills one of its worker processes then, or -1.
     """
 
-    def __init__(self, dies: int = -1) -> None:
-        self.dies = dies
+    def __init__(self, dies: int = -1, loses: int = -1) -> None:
+        self.dies, self.loses = dies, loses
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
@@ -46,9 +47,12 @@ class RankDigest(Callback):
             "battles": sorted(b.assignment.battle for b in collector.source.save()),
             "starts": hashlib.sha256(repr(data.starts.state()).encode()).hexdigest() if data.starts is not None else "",
             "points": len(data.starts.pool.export_points()) if data.starts is not None else 0,
+            "pool": [data.ladder.pool.ids, data.ladder.pool.champion],
             "epochs": int(pl_module.iteration_metrics()["ppo/ppo_epochs_done"]),
         }
         with open(Path(trainer.default_root_dir) / f"rank-{trainer.global_rank}.jsonl", "a") as f:
             f.write(json.dumps(line) + "\n")
         if self.dies == trainer.global_rank and data.iteration == 2:
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.loses == trainer.global_rank and data.iteration == 2:
+            os.kill(collector.source.pids[0], signal.SIGKILL)

@@ -23,10 +23,11 @@ ROOT = HERE.parents[1]
 
 
 def launch(
-    tmp: Path, *more: str, dies: int = -1, ranks: int = 2, callbacks: list[dict[str, Any]] | None = None
+    tmp: Path, *more: str, dies: int = -1, loses: int = -1, ranks: int = 2,
+    callbacks: list[dict[str, Any]] | None = None,
 ) -> list[subprocess.CompletedProcess[str]]:
     """Run ``fit`` on so many nodes of one rank each, all into ``tmp/run``, with a digest and further ``callbacks``."""
-    digest = {"class_path": "rank_digest.RankDigest", "init_args": {"dies": dies}}
+    digest = {"class_path": "rank_digest.RankDigest", "init_args": {"dies": dies, "loses": loses}}
     overlay = {"trainer": {"callbacks": [digest, *(callbacks or [])]}}
     (tmp / "digest.yaml").write_text(yaml.safe_dump(overlay))
     with socket.socket() as s:
@@ -153,3 +154,49 @@ def test_ranks_hold_one_pool_and_replay_their_own_battles(tmp_path: Path) -> Non
     assert a[-1]["points"] > 0
     first = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
     assert sum(r["restarts/restarts"] for r in first) > 0
+
+
+@pytest.mark.slow
+def test_a_worker_lost_on_one_rank_costs_its_battles_alone(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = launch(
+        tmp_path, "--run_dir", str(run), "--stop.iterations", "5", "--data.rollout.source", "processes",
+        "--data.rollout.workers", "1", loses=1,
+    )
+    assert [p.returncode for p in done] == [0, 0], done[0].stderr + done[1].stderr
+    a, b = (lines(run, rank) for rank in (0, 1))
+    assert [x["iteration"] for x in a] == [x["iteration"] for x in b] == [1, 2, 3, 4, 5]
+    assert [x["weights"] for x in a] == [x["weights"] for x in b]
+
+
+@pytest.mark.slow
+def test_ranks_share_one_ladder(tmp_path: Path) -> None:
+    """Rank 0 judges, all of them meet whom it let in; every verdict and every battle is written once."""
+    promotion = {
+        "class_path": "royale_lightning.callbacks.SnapshotPromotion",
+        "init_args": {
+            "first_game_steps": 100, "growth": 0.3, "share": 0.8, "gate_battles": 5,
+            "gate": "tests.callbacks.test_ladder_run.OnePair",
+        },
+    }
+    rating = {"class_path": "royale_lightning.callbacks.RatingUpdate", "init_args": {"battles": 4, "share": 0.8}}
+    run = tmp_path / "run"
+    done = launch(
+        tmp_path, "--run_dir", str(run), "--stop.iterations", "14", "--data.opponents.mirror", "0.5",
+        "--data.opponents.pool", "0.5", "--data.opponents.scripted", "0", callbacks=[promotion, rating],
+    )
+    assert [p.returncode for p in done] == [0, 0], done[0].stderr + done[1].stderr
+    a, b = (lines(run, rank) for rank in (0, 1))
+    assert [x["pool"] for x in a] == [x["pool"] for x in b]
+    assert [x["weights"] for x in a] == [x["weights"] for x in b]
+    members, champion = a[-1]["pool"]
+    assert len(members) >= 2
+    assert champion in members
+    verdicts = sorted((run / "ladder").glob("verdict-*.json"))
+    judged = [json.loads(v.read_text()) for v in verdicts]
+    assert [v.name for v in verdicts] == [f"verdict-{i + 1:06d}.json" for i in range(len(verdicts))]
+    assert {v["outcome"] for v in judged} >= {"promoted"}
+    results = [json.loads(x) for x in (run / "results.jsonl").read_text().splitlines()]
+    evaluated = [(r["blue"], r["red"], r["seed"]) for r in results if r["kind"] == "eval"]
+    assert evaluated
+    assert len(set(evaluated)) == len(evaluated)
