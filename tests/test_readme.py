@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from royale_lightning.metrics.shipped import shipped_alarms
+
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, flags=re.M | re.S)
@@ -88,3 +90,15 @@ def test_the_programs_run(desk: Path) -> None:
             [sys.executable, "-c", head + small], cwd=desk, capture_output=True, text=True, check=False, timeout=240
         )
         assert done.returncode == 0, f"{small}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_sentences_of_the_troubleshooting_list_are_ours() -> None:
+    section = (ROOT / "README.md").read_text().split("## When something goes wrong")[1].split("\n## ")[0]
+    quoted = re.findall(r"^\| `([^`]+)`", section, re.MULTILINE)
+    assert len(quoted) >= 10
+    # A sentence in the source may be broken over lines: join its pieces.
+    source = "\n".join(p.read_text() for p in (ROOT / "royale_lightning").rglob("*.py"))
+    joined = re.sub(r'"\s*\n\s*f?"', "", source)
+    alarms = {f"alarm {a.name}" for a in shipped_alarms()}
+    for sentence in quoted:
+        assert sentence in joined or sentence in alarms, sentence

@@ -35,8 +35,8 @@ def shipped_alarms(ratio_tolerance: float = 1e-3) -> list[Alarm]:
             advice="raise battle.codec_states, or set it to 0 to store every key as declared",
         ),
         Threshold(
-            "codec_clipped", "health/codec_clipped", above=0,
-            reason="a number beyond its storage reached the network cut",
+            "codec_clipped", "health/codec_clipped", above=0, patience=3,
+            reason="a number beyond its storage reached the network cut; a crowd beyond 36 units does so now and then",
             advice="raise battle.codec_states, or scale the observation; entities clips units beyond its 36",
         ),
         # ---- the update -------------------------------------------------------------------------------------------
