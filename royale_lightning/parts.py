@@ -137,6 +137,7 @@ else:
     PartLike = PartSetting
 
 
-def part(cls: type, **init_args: Any) -> dict[str, Any]:
-    """A part from Python: ``part(MyReward, scale=2.0)``."""
-    return {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": init_args}
+def part(cls: type | str, **init_args: Any) -> dict[str, Any]:
+    """A part from Python: ``part(MyReward, scale=2.0)``, or a shipped one by name: ``part("entity", width=32)``."""
+    path = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
+    return {"class_path": path, "init_args": init_args}
