@@ -17,7 +17,7 @@ train: setup
 	$(BIN)/royale-lightning test --ckpt_path "$$(ls -dt runs/$(RUN_NAME)-*/ | head -n 1)checkpoints/last.ckpt"
 
 test: setup
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: setup
 	$(BIN)/python -m pytest

@@ -35,7 +35,7 @@ def test_notebooks_are_committed_without_outputs() -> None:
 
 def test_every_parameter_of_the_sweep_is_a_flag_of_fit(capsys: pytest.CaptureFixture[str]) -> None:
     """As W&B's agent writes them."""
-    sweep = yaml.safe_load((CONFIGS / "sweep.yaml").read_text())
+    sweep = yaml.safe_load((CONFIGS / "sweeps" / "first_bot.yaml").read_text())
     given = {k: p.get("value", p.get("values", [p.get("min")])) for k, p in sweep["parameters"].items()}
     arguments = [f"--{k}={v[0] if isinstance(v, list) else v}" for k, v in given.items()]
     before = sweep["command"][1 : sweep["command"].index("${args}")]
