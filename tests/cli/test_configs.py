@@ -20,7 +20,11 @@ def dump(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda p: str(p.relative_to(CONFIGS)))
+#: Of fit; a sweep is W&B's.
+OURS = [p for p in sorted(CONFIGS.rglob("*.yaml")) if p.parent.name != "sweeps"]
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda p: str(p.relative_to(CONFIGS)))
 def test_shipped_configs_survive_a_round_trip(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
