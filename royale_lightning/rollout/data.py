@@ -13,6 +13,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import IterableDataset
 
 from .. import run_folder
@@ -49,6 +50,8 @@ from .training_results import training_results
 
 #: Iterations between two calls of :func:`_give_back_memory`.
 _TRIM_EVERY = 16
+#: What a run's state must hold to go on.
+_STATE = ("scaler", "ladder", "scores", "ranks", "ahead", "table_metrics")
 
 
 def _give_back_memory() -> None:
@@ -373,9 +376,22 @@ class SelfPlayData(pl.LightningDataModule):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Runs before the device and the battles exist; what concerns them is applied when they are built."""
+        """Runs before the device and the battles exist; what concerns them is applied when they are built.
+
+        Raises:
+            UserError: a run is to be continued from the state of another version.
+        """
         self.game_steps = int(state["game_steps"])
         self.iteration = int(state["iteration"])
+        if self.trainer is not None and self.trainer.state.fn != TrainerFn.FITTING:
+            return  # measured is the network, whatever version trained it
+        # Lightning asks here before the callback that knows the format's version.
+        if missing := [k for k in _STATE if k not in state]:
+            raise UserError(
+                "the checkpoint is of another version of royale_lightning: its state of the battles lacks "
+                f"{missing[0]!r}; continue it with the version that wrote it, or start from its weights with "
+                "model.init_from"
+            )
         self.scaler.load_state_dict(state["scaler"])
         self.ladder.load_state_dict(state["ladder"])
         self._scores.load_state_dict(state["scores"])

@@ -16,6 +16,7 @@ import torch
 from royale_lightning import checkpoint_files as module_under_test
 from royale_lightning.callbacks import RunCheckpoint
 from royale_lightning.errors import UserError
+from royale_lightning.rollout.data import SelfPlayData
 
 Fit = Callable[..., Any]
 
@@ -132,3 +133,8 @@ def test_state_that_needs_code_to_load_is_refused_at_once(fit: Fit, tmp_path: Pa
     with pytest.raises(UserError, match=r"would hold pathlib\.\S*Path"):
         fit(callbacks=[Mine()], max_epochs=2)
     assert names(tmp_path) == []
+
+
+def test_battles_of_another_version_are_one_sentence() -> None:
+    with pytest.raises(UserError, match="another version of royale_lightning: its state of the battles lacks 'scaler'"):
+        SelfPlayData().load_state_dict({"game_steps": 5, "iteration": 1})
