@@ -38,7 +38,7 @@ class Behaviour:
 
     Args:
         battles: seats counted.
-        cards: plays by card name.
+        cards: plays by card name; 0 for one that was in the hand and never played.
         tiles: plays by ``(x, y)``, the seat's own frame: its king at the bottom.
         card_tiles: the same of each card.
         elixir: plays by whole elixir before the play.
@@ -79,6 +79,10 @@ def _count(view: dict[str, Any], seats: set[int], into: Behaviour) -> None:
         into.arena = _shape(view)
     for seat in sorted(seats):
         into.battles += 1
+        # A card that was held and never played is what a reader looks for first.
+        for card in {c for f in frames for c in f[column["hands"]][seat]}:
+            if 0 <= card < len(view["cards"]):
+                into.cards[view["cards"][card]["name"]] += 0
         into.minutes += (ticks[-1] - ticks[0]) * view["source"]["tick_ms"] / 60_000
         for d in view["deploys"]:
             if d["team"] != seat or d["status"] != 0 or not 0 <= d["card"] < len(view["cards"]):

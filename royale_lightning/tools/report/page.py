@@ -93,6 +93,8 @@ def _tiles(run: Run) -> str:
 
 
 def _clock(seconds: float) -> str:
+    if seconds < 60:
+        return f"{int(seconds)} s"
     if seconds < 3600:
         return f"{int(seconds // 60)}:{int(seconds % 60):02d} min"
     if seconds < 48 * 3600:
@@ -154,7 +156,7 @@ def _ladder(run: Run) -> str:
         out.append("<h3>Who beats whom</h3>" + _payoff(ratings))
     if run.verdicts:
         rows = [
-            [_t(v.get("number", i + 1)), _t(v.get("candidate", "")), _t(v.get("outcome", "")),
+            [str(i + 1), _t(v.get("candidate", "")), _t(v.get("outcome", "")),
              _t(v.get("battles", "")), _t(v.get("iteration", ""))]
             for i, v in enumerate(run.verdicts)
         ]
@@ -186,7 +188,10 @@ def _payoff(ratings: Any) -> str:
     return (
         f'<div class="wide"><table class="payoff"><thead><tr><td></td>{head}</tr></thead><tbody>{"".join(rows)}'
         "</tbody></table></div>"
-    ) + _note("Score of the row against the column, in per cent; a dot where they never met.")
+    ) + _note(
+        f"Score of the row against the column, in per cent; a dot where they never met. The {len(names)} strongest of "
+        f"{len(strength.rating_rows(ratings))}."
+    )
 
 
 #: Small charts of the learning section: title, keys, whether 0 is the floor.
@@ -282,7 +287,7 @@ def _behaviour(run: Run) -> str:
         + "</figure><figure><figcaption>elixir in the bar before a play</figcaption>"
         + svg.bars(elixir, "elixir before a play") + "</figure></div>"
     )
-    maps = [("all cards", dict(b.tiles))] + [(c, dict(b.card_tiles[c])) for c, _ in b.cards.most_common()]
+    maps = [("all cards", dict(b.tiles))] + [(c, dict(b.card_tiles[c])) for c, n in b.cards.most_common() if n]
     found.append("<h3>Where cards are played</h3><div class=\"maps\">" + "".join(
         f"<figure><figcaption>{_t(name)}, {sum(tiles.values())} plays</figcaption>"
         f"{svg.heat(b.arena, tiles, f'placements of {name}')}</figure>" for name, tiles in maps
