@@ -114,11 +114,11 @@ class RestartHarvest(RunCallback):
         self._curriculum = next((c for c in callbacks_of(trainer) if isinstance(c, RouteCurriculum)), None)
         for i in range(101) if self._curriculum is not None else ():
             self._shares_at(i / 100)  # refuses what would leave true starts too little
-        store = None if self._curriculum is None else self._curriculum.open(data, stamp)
+        self._harvester = Harvester(data.battle, stamp, self.markers, self.budget, data.seed)
+        store = None if self._curriculum is None else self._curriculum.open(data, stamp, self._harvester)
         pool = RestartPool(self.settings, data.seed, stamp)
         # Before the battles exist: from their first episode on they keep what a replay needs.
         self.scheduler = data.starts = StartScheduler(data.seed, pool, store)
-        self._harvester = Harvester(data.battle, stamp, self.markers, self.budget, data.seed)
         self._counted = {}
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

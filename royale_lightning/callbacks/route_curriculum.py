@@ -14,18 +14,21 @@ from ..battle.round import CURRICULUM, EpisodeRecord, Start
 from ..battle.stamp import Stamp
 from ..battle.streams import stream_seed
 from ..errors import UserError
-from ..ladder.evaluate import PlannedGame, Policy, Referee
+from ..ladder.bot import Bot
+from ..ladder.evaluate import BATTLES, PlannedGame, Policy, Referee
 from ..ppo.schedule import Scheduled
 from ..restarts.curriculum import CurriculumSettings
 from ..restarts.demonstrations import RouteDemonstrations
 from ..restarts.figures import curriculum_counts, curriculum_figures
+from ..restarts.harvest import Harvester
 from ..restarts.judging import Verdict, next_to_judge, probes, verdict, wanted_routes
+from ..restarts.mint import priority_of
 from ..restarts.scheduler import StartScheduler
 from ..restarts.state import Priority, RestartPoint, Route
 from ..restarts.store import TrajectoryStore
 from ..restarts.store_settings import StoreSettings
 from .base import RunCallback
-from .row import add_seconds, game_steps, iteration_row
+from .row import add_seconds, add_to_next_row, game_steps, iteration_row
 from .start_shares import share_schedule
 
 #: Plays the learner's seat without ever playing a card.
@@ -42,6 +45,9 @@ class RouteCurriculum(RunCallback):
     repeats no more often than waiting does was luck, and the route goes. Several routes walk at once, each with its own
     front, always against the very opponent that was beaten.
 
+    Where the learner wins against nobody, a ``demonstrator`` does: wins of that bot against whom the training meets are
+    archived before the first iteration, judged by its own play, and walked back like the learner's.
+
     The archive also feeds the loss term ``self_imitation``. Adds ``curriculum/...`` to every row; its time is in
     ``time/restarts``.
 
@@ -53,6 +59,10 @@ class RouteCurriculum(RunCallback):
         probes: moments of a route that are judged.
         games: of the policy, and of a learner that waits, from each. 8 tell 0.2 from 0.7.
         curriculum: how fronts are judged and moved.
+        demonstrator: a bot (folder, snapshot, checkpoint or run) whose wins are the first routes; unset, there are the
+            learner's alone.
+        demonstrations: battles the demonstrator plays against each opponent, half of them in either seat; of its wins
+            the archive keeps the best. 32 fill an archive of 8 routes twice over where it wins every second one.
     """
 
     store: TrajectoryStore | None = None
@@ -65,18 +75,26 @@ class RouteCurriculum(RunCallback):
         probes: int = 4,
         games: int = 8,
         curriculum: CurriculumSettings = CurriculumSettings(),  # noqa: B008 - frozen
+        demonstrator: str | None = None,
+        demonstrations: int = 32,
     ) -> None:
         self.share = share
         self.schedule = share_schedule(share, "RouteCurriculum.share")
         if not 0.0 < budget <= 1.0:
             raise UserError(f"RouteCurriculum.budget is {budget}; give a share of the game steps above 0 and up to 1")
-        for name, value in (("archive_size", archive_size), ("probes", probes), ("games", games)):
+        for name, value in (
+            ("archive_size", archive_size), ("probes", probes), ("games", games), ("demonstrations", demonstrations)
+        ):
             if value < 1:
                 raise UserError(f"RouteCurriculum.{name} is {value}; give at least 1")
         self.budget = budget
         self.probes = probes
         self.games = games
         self.settings = StoreSettings(archive_size=archive_size, curriculum=curriculum)
+        self.demonstrator = demonstrator
+        self.demonstrations = demonstrations
+        self._resumed = False
+        self._harvester: Harvester | None = None
         self._credit = 0.0
         self._steps = self._judged = self._lucky = 0
         self._unjudged: list[int] = []
@@ -89,11 +107,13 @@ class RouteCurriculum(RunCallback):
         return {
             "share": self.share, "budget": self.budget, "probes": self.probes, "games": self.games,
             "store": asdict(self.settings),
+            "demonstrations": None if self.demonstrator is None else [self.demonstrator, self.demonstrations],
         }
 
     # ---- for RestartHarvest ------------------------------------------------------------------------------------
-    def open(self, data: Any, stamp: Stamp) -> TrajectoryStore:
-        """The store of a run that begins."""
+    def open(self, data: Any, stamp: Stamp, harvester: Harvester) -> TrajectoryStore:
+        """The store of a run that begins; ``harvester`` mints demonstrations."""
+        self._harvester = harvester
         self.store = TrajectoryStore(self.settings, data.seed, stamp)
         data.demonstrations = RouteDemonstrations(data.battle, self.store)
         return self.store
@@ -113,11 +133,72 @@ class RouteCurriculum(RunCallback):
         self._credit, self._judged, self._lucky, self._unjudged, self._counted = 0.0, 0, 0, [], {}
         self._steps = game_steps(trainer)
         state, self._restored = self._restored, None
+        self._resumed = state is not None
         if state is not None:
             self._credit = float(state["credit"])
             self._judged, self._lucky = int(state["judged"]), int(state["lucky"])
             self._unjudged = list(state["unjudged"])
             self._counted = dict(state["counted"])
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let the demonstrator play; from here on the ladder is open."""
+        if self.demonstrator is None or self._resumed:
+            return
+        assert self.store is not None
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        started = time.monotonic()
+        bot = Bot.load(self.demonstrator)
+        opponents = self._opponents(data)
+        for route in data.from_rank_zero(lambda: self._demonstrate(data, bot, opponents)):
+            self.store.add_path(route)
+        for route_id in self.store.archived_route_ids:
+            if (route := self.store.repository_path(route_id)) is not None:
+                self._judge(data, route_id, route, bot, demonstrated=True)
+        walked = [r for i in self.store.archived_route_ids if (r := self.store.repository_path(i)) and r.checked]
+        if not walked:
+            raise UserError(
+                f"RouteCurriculum.demonstrator {self.demonstrator!r} gave no route to walk: of "
+                f"{self.demonstrations} battles against each of {', '.join(opponents)} none was won by more than "
+                "waiting would win; give a stronger bot, or more demonstrations"
+            )
+        seconds = time.monotonic() - started
+        add_to_next_row(trainer, "time/restarts", seconds)
+        if trainer.is_global_zero:
+            print(f"{self.demonstrator} showed {len(walked)} won battles to walk back ({seconds:.0f} s)")
+
+    def _demonstrate(self, data: Any, bot: Bot, opponents: list[str]) -> list[Route]:
+        """Battles of the demonstrator in the learner's seat, and the routes of those it won."""
+        assert self._harvester is not None
+        games = [
+            PlannedGame(*((LEARNER, name) if k % 2 == 0 else (name, LEARNER)), seed)
+            for name in opponents for k in range(self.demonstrations)
+            for seed in [stream_seed(data.seed, "restarts/demonstrate", k) >> 2]
+        ]
+        players: dict[str, Policy] = {LEARNER: bot}
+        players |= {n: data.ladder.store.load(n) for n in opponents if not is_scripted(n)}
+        # In the training's own battles, whose save states the routes are made of.
+        with Referee(data.battle, min(BATTLES, len(games)), tails=True) as referee:
+            records = referee.play(players, games, keep_commands=True)
+        found: list[Route] = []
+        for record in records:
+            seat = record.players.index(LEARNER)
+            if record.winner == seat:
+                minted, _ = self._harvester.mint(record, 0, [(seat, priority_of(record, seat))])
+                found += minted.routes if minted is not None else ()
+        return found
+
+    @staticmethod
+    def _opponents(data: Any) -> list[str]:
+        """Whom the training meets by name when it begins."""
+        shares = data.opponents
+        named = [PREFIX + n.removeprefix(PREFIX) for n in shares.scripted_opponents] if shares.scripted else []
+        named += data.ladder.table().snapshots if shares.pool else []
+        if not named:
+            raise UserError(
+                "RouteCurriculum.demonstrator needs a named opponent to win against, and the learner meets itself "
+                "alone; give data.opponents.scripted a share, or data.opponents.pool one with snapshots"
+            )
+        return named
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self.store is not None
@@ -145,27 +226,32 @@ class RouteCurriculum(RunCallback):
                 return
             route = self.store.repository_path(route_id)
             assert route is not None
-            starts = probes(route, self.probes)
-            if not starts:
-                self._unjudged.append(route_id)  # too short to begin on
-                continue
-            # One rank plays, or ranks could differ in a last bit and then in everything.
-            found, cost = data.from_rank_zero(lambda r=route, s=starts: self._play(data, pl_module, r, s))
-            self._credit -= cost
-            self._judged += 1
-            self._lucky += found.lucky
-            self.store.judge_route(route_id, found.lucky, found.reference_rates, found.contested_step)
+            self._credit -= self._judge(data, route_id, route, pl_module.bot())
+
+    def _judge(self, data: Any, route_id: int, route: Route, policy: Policy, demonstrated: bool = False) -> int:
+        """Judge a route and enter the verdict, and say how many game steps that took."""
+        assert self.store is not None
+        starts = probes(route, self.probes)
+        if not starts:
+            self._unjudged.append(route_id)  # too short to begin on
+            return 0
+        # One rank plays, or ranks could differ in a last bit and then in everything.
+        found, cost = data.from_rank_zero(lambda: self._play(data, policy, route, starts, demonstrated))
+        self._judged += 1
+        self._lucky += found.lucky
+        self.store.judge_route(route_id, found.lucky, found.reference_rates, found.contested_step)
+        return int(cost)
 
     def _play(
-        self, data: Any, pl_module: Any, route: Route, starts: list[RestartPoint]
+        self, data: Any, policy: Policy, route: Route, starts: list[RestartPoint], demonstrated: bool
     ) -> tuple[Verdict, int]:
-        """Judge a route by playing its tails, and say how many game steps that took."""
+        """A verdict by playing a route's tails, and the game steps that took."""
         seeds = [stream_seed(data.seed, "restarts/judge", route.seed, k) >> 2 for k in range(self.games)]
         games = [
             PlannedGame(*_table(player, route), seed, Start(CURRICULUM, p.blob, p.payload, route.seat))
             for p in starts for player in (_PASSIVE, LEARNER) for seed in seeds
         ]
-        players: dict[str, Policy] = {LEARNER: pl_module.bot()}
+        players: dict[str, Policy] = {LEARNER: policy}
         if not is_scripted(route.opponent):
             players[route.opponent] = data.ladder.store.load(route.opponent)
         if self._referee is None:
@@ -175,7 +261,8 @@ class RouteCurriculum(RunCallback):
         n = self.games
         wins = [sum(won[i : i + n]) for i in range(0, len(won), n)]
         steps = [p.game_step for p in starts]
-        return verdict(steps, wins[0::2], wins[1::2], n), sum(r.game_steps for r in records)
+        found = verdict(steps, wins[0::2], wins[1::2], n, demonstrated=demonstrated)
+        return found, sum(r.game_steps for r in records)
 
     # ---- state -------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:

@@ -78,19 +78,31 @@ class Harvester:
         for i in sorted(drawn, key=lambda i: not wanted[i]):
             if self.credit <= 0.0:
                 return
-            minted = self._mint(episodes[i], iteration, wanted[i])
+            minted, cost = self.mint(episodes[i], iteration, wanted[i])
+            self.credit -= cost
             if minted is not None:
                 yield i, minted
 
-    def _mint(self, record: EpisodeRecord, iteration: int, routes: Sequence[tuple[int, Priority]]) -> Minted | None:
+    def mint(
+        self, record: EpisodeRecord, iteration: int, routes: Sequence[tuple[int, Priority]] = ()
+    ) -> tuple[Minted | None, int]:
+        """Play one battle again, outside the budget.
+
+        Args:
+            record: of it, :func:`replayable`.
+            iteration: whose weights played it.
+            routes: ``(seat, priority)`` of those that are wanted.
+
+        Returns:
+            What it gave, None where it did not come out as it had; and its cost in game steps, saves counted in.
+        """
         replay = Replay(self._game, self._codec, record)
         self.replays += 1
         try:
-            return mint(
+            minted = mint(
                 replay, self.markers, self._stamp, policy_version=iteration, tick_limit=self._tick_limit, routes=routes
             )
         except (ReplayMismatch, Refused):
             self.failures += 1
-            return None
-        finally:
-            self.credit -= replay.cost
+            return None, replay.cost
+        return minted, replay.cost

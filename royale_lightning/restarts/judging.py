@@ -35,7 +35,9 @@ def probes(route: Route, most: int) -> list[RestartPoint]:
     return [points[len(points) - 1 - i * len(points) // n] for i in reversed(range(n))] if n else []
 
 
-def verdict(steps: Sequence[int], passive: Sequence[int], policy: Sequence[int], games: int) -> Verdict:
+def verdict(
+    steps: Sequence[int], passive: Sequence[int], policy: Sequence[int], games: int, *, demonstrated: bool = False
+) -> Verdict:
     """Judge a route.
 
     Its front begins at the last probed moment that is still open (waiting wins at most 60 % there, the policy less than
@@ -49,9 +51,11 @@ def verdict(steps: Sequence[int], passive: Sequence[int], policy: Sequence[int],
         passive: wins of a learner that only waits, from each.
         policy: wins of the policy, from each.
         games: played from each, by either.
+        demonstrated: ``policy`` is who showed the route and not who shall learn it. That it wins from everywhere is
+            what it was taken for, so waiting alone says where the battle is open.
     """
     rates = {step: wins / games for step, wins in zip(steps, policy, strict=True)}
-    at = latest_contested([w / games for w in passive], [w / games for w in policy])
+    at = latest_contested([w / games for w in passive], [0.0 if demonstrated else w / games for w in policy])
     if at is None:
         at = next((i for i, w in enumerate(passive) if w < policy[i]), None)
     if at is None:
