@@ -56,15 +56,18 @@ class ReturnState(TypedDict):
 class ReturnScaler:
     """Divides rewards by the running deviation of raw discounted episode returns.
 
-    The mean is never subtracted: that would pay or fine each game step for being played. The statistic is
-        updated
-    with an iteration's episodes before their rewards are scaled (RoyaleLearn's order), so the first reward of
+    The mean is never subtracted: that would pay or fine each game step for being played. So where returns hardly differ
+    (every battle lost, as at the beginning of a hard task) their deviation says nothing of the size of a value, and half
+    their root mean square bounds the scale from below; else one lost battle is many deviations, and the critic's error
+    drowns the policy's gradient. The statistic is updated with an iteration's episodes before their rewards are scaled (RoyaleLearn's order), so the first reward of
     an unseen size meets a scale that already knows it. Running moments by Welford 1962 and Chan et al. 1979.
 
     Args:
         clip: bound of a scaled reward's size, in return deviations; ``None`` for none.
     """
 
+    #: Least scale, in root mean squares of the returns: reached where their mean is 1.7 deviations from 0.
+    _LEAST = 0.5
     #: Below this deviation, relative to the mean, returns are equal but for rounding, and give no scale.
     _FLAT = 1.0e-6
 
@@ -84,9 +87,13 @@ class ReturnScaler:
 
     @property
     def scale(self) -> float:
-        """What rewards are divided by: the sample deviation, or 1 until two differing returns are known."""
+        """What rewards are divided by: the sample deviation, at least half the root mean square, or 1 until two
+        differing returns are known."""
         std = math.sqrt(self.moments.variance) if self.moments.count > 1 else 0.0
-        return std if std > self._FLAT * max(abs(self.moments.mean), self._FLAT) else 1.0
+        mean = self.moments.mean
+        if std <= self._FLAT * max(abs(mean), self._FLAT):
+            return 1.0
+        return max(std, self._LEAST * math.hypot(std, mean))
 
     def scaled(self, reward: np.ndarray) -> tuple[np.ndarray, int]:
         """``(reward / scale, clipped)``, the first in the dtype and shape of ``reward``.

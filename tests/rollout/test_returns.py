@@ -56,13 +56,26 @@ def test_far_from_zero_the_variance_survives() -> None:
 
 def test_rewards_are_divided_and_never_shifted() -> None:
     scaler = ReturnScaler()
-    scaler.update(np.array([10.0, 14.0]))
+    scaler.update(np.array([-1.0, 3.0]))
     reward = np.array([[0.0, 1.0], [-2.0, 8.0]], dtype=np.float32)
     out, clipped = scaler.scaled(reward)
     assert out.dtype == np.float32
     np.testing.assert_allclose(out, reward / math.sqrt(8.0), rtol=1e-6)
     assert clipped == 0
     assert out[0, 0] == 0.0
+
+
+def test_returns_that_hardly_differ_do_not_blow_rewards_up() -> None:
+    # A task at which every battle is lost: -1, discounted over battles of different lengths.
+    lost = -(0.998 ** np.arange(150.0, 600.0, 10.0))
+    scaler = ReturnScaler(clip=10.0)
+    scaler.update(lost)
+    rms = math.sqrt(np.square(lost).mean())
+    assert lost.std() < 0.4 * rms, "the deviation alone would be smaller"
+    assert scaler.scale == pytest.approx(0.5 * rms, rel=0.01)
+    # Wins among them, and the deviation rules again.
+    scaler.update(np.ones(30))
+    assert scaler.scale == pytest.approx(np.concatenate([lost, np.ones(30)]).std(ddof=1))
 
 
 def test_clipped_rewards_are_cut_and_counted() -> None:
