@@ -94,6 +94,7 @@ class RouteCurriculum(RunCallback):
         self.demonstrator = demonstrator
         self.demonstrations = demonstrations
         self._resumed = False
+        self._teacher: Bot | None = None
         self._harvester: Harvester | None = None
         self._credit = 0.0
         self._steps = self._judged = self._lucky = 0
@@ -114,6 +115,11 @@ class RouteCurriculum(RunCallback):
     def open(self, data: Any, stamp: Stamp, harvester: Harvester) -> TrajectoryStore:
         """The store of a run that begins; ``harvester`` mints demonstrations."""
         self._harvester = harvester
+        if self.demonstrator is not None:
+            try:
+                self._teacher = Bot.load(self.demonstrator)
+            except UserError as exc:
+                raise UserError(f"RouteCurriculum.demonstrator: {exc}") from exc
         self.store = TrajectoryStore(self.settings, data.seed, stamp)
         data.demonstrations = RouteDemonstrations(data.battle, self.store)
         return self.store
@@ -142,12 +148,12 @@ class RouteCurriculum(RunCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let the demonstrator play; from here on the ladder is open."""
-        if self.demonstrator is None or self._resumed:
+        bot = self._teacher
+        if bot is None or self._resumed:
             return
         assert self.store is not None
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         started = time.monotonic()
-        bot = Bot.load(self.demonstrator)
         opponents = self._opponents(data)
         for route in data.from_rank_zero(lambda: self._demonstrate(data, bot, opponents)):
             self.store.add_path(route)

@@ -56,11 +56,12 @@ class ReturnState(TypedDict):
 class ReturnScaler:
     """Divides rewards by the running deviation of raw discounted episode returns.
 
-    The mean is never subtracted: that would pay or fine each game step for being played. So where returns hardly differ
-    (every battle lost, as at the beginning of a hard task) their deviation says nothing of the size of a value, and half
-    their root mean square bounds the scale from below; else one lost battle is many deviations, and the critic's error
-    drowns the policy's gradient. The statistic is updated with an iteration's episodes before their rewards are scaled (RoyaleLearn's order), so the first reward of
-    an unseen size meets a scale that already knows it. Running moments by Welford 1962 and Chan et al. 1979.
+    The mean is never subtracted: that would pay or fine each game step for being played. So where returns hardly
+    differ (every battle lost, as at the beginning of a hard task) their deviation says nothing of the size of a value,
+    and half their root mean square bounds the scale from below; else one lost battle is many deviations, and the
+    critic's error drowns the policy's gradient. The statistic is updated with an iteration's episodes before their
+    rewards are scaled (RoyaleLearn's order), so the first reward of an unseen size meets a scale that already knows
+    it. Running moments by Welford 1962 and Chan et al. 1979.
 
     Args:
         clip: bound of a scaled reward's size, in return deviations; ``None`` for none.

@@ -61,7 +61,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     before, judged = Path.cwd(), route_curriculum.verdict
     os.chdir(made)
     # Against the only opponent that an untrained network beats, waiting wins as well, once a tower has fallen.
-    route_curriculum.verdict = lambda steps, passive, policy, games: judged(steps, [0] * len(steps), policy, games)
+    route_curriculum.verdict = lambda steps, passive, policy, games, **how: judged(
+        steps, [0] * len(steps), policy, games, **how
+    )
     try:
         config = write(made / "run.yaml")
         assert main(["fit", "--config", config, "--run_dir", "straight", "--stop.iterations", str(ITERATIONS)]) == 0
@@ -115,6 +117,61 @@ def test_a_resumed_run_is_the_unbroken_one(folder: Path) -> None:
     assert found is None
 
 
+# ---- demonstrations ----------------------------------------------------------------------------------------------
+def shown_config(path: Path, opponents: dict[str, Any], **settings: Any) -> str:
+    config = json.loads(json.dumps(CONFIG))
+    shown = {"share": 0.6, "games": 4, "probes": 2, "archive_size": 1, "demonstrations": 4, **settings}
+    config["trainer"]["callbacks"] = [
+        {**HARVEST, "init_args": {"share": 0.0, "budget": 0.06}}, {**ROUTES, "init_args": shown},
+    ]
+    config["data"]["opponents"] = opponents
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+@pytest.mark.slow
+def test_a_demonstrators_wins_are_walked_from_the_first_iteration_and_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    opponents = {"mirror": 0.0, "scripted": 1.0, "scripted_opponents": ["push"]}
+    config = shown_config(tmp_path / "run.yaml", opponents, demonstrator="first_bot")
+    try:
+        assert main(["fit", "--config", config, "--run_dir", "whole", "--stop.iterations", "8"]) == 0
+        assert "first_bot showed 2 won battles to walk back" in capsys.readouterr().out, "one a seat"
+        assert main(["fit", "--config", config, "--run_dir", "cut", "--stop.iterations", "6"]) == 0
+        capsys.readouterr()
+        assert main(["fit", "--ckpt_path", "cut/checkpoints/last.ckpt", "--stop.iterations", "8"]) == 0
+        assert "showed" not in capsys.readouterr().out
+    finally:
+        os.environ.pop("ROYALE_LIGHTNING_RUN_DIR", None)
+    rows = [json.loads(line) for line in Path("whole/metrics.jsonl").read_text().splitlines()]
+    assert rows[0]["curriculum/archived"] == rows[0]["curriculum/walking"] == rows[0]["curriculum/judged"] == 2
+    assert sum(r["curriculum/starved"] for r in rows) == 0
+    assert sum(r["curriculum/served"] for r in rows) > 0
+    assert first_difference(Path("whole"), Path("cut"), range(1, 9), "stopped") is None
+
+
+@pytest.mark.parametrize(
+    ("opponents", "demonstrator", "says"),
+    [
+        ({"mirror": 0.0, "scripted": 1.0}, "nowhere", "RouteCurriculum.demonstrator: there is no bot at 'nowhere'"),
+        ({"mirror": 1.0, "scripted": 0.0}, "first_bot", "needs a named opponent to win against, and the learner meets"),
+    ],
+)
+def test_a_demonstrator_without_a_bot_or_an_opponent_is_refused(
+    opponents: dict[str, Any], demonstrator: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = shown_config(tmp_path / "run.yaml", opponents, demonstrator=demonstrator)
+    assert main(["fit", "--config", config, "--run_dir", "run", "--stop.iterations", "1"]) != 0
+    os.environ.pop("ROYALE_LIGHTNING_RUN_DIR", None)
+    said = capsys.readouterr().err
+    assert says in said
+    assert "Traceback" not in said
+
+
 # ---- what is refused ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("callbacks", "says"),
@@ -144,6 +201,7 @@ def test_what_does_not_go_together_is_one_sentence(
     [
         ({"budget": 0.0}, "budget is 0.0"), ({"games": 0}, "games is 0; give at least 1"),
         ({"probes": 0}, "probes is 0"), ({"archive_size": 0}, "archive_size is 0"), ({"share": 0.9}, "becomes 0.9"),
+        ({"demonstrations": 0}, "demonstrations is 0"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], says: str) -> None:

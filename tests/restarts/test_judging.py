@@ -80,6 +80,13 @@ def test_luck_is_told_where_the_front_begins(
     assert found.reference_rates == {s: w / 8 for s, w in zip((40, 80, 120, 160), policy, strict=True)}
 
 
+def test_a_demonstrator_that_always_wins_has_its_front_where_waiting_loses() -> None:
+    steps, passive = [40, 80, 120, 160], [0, 0, 2, 8]
+    assert verdict(steps, passive, [8] * 4, 8, demonstrated=True)[::2] == (False, 120)
+    assert verdict(steps, passive, [0, 0, 2, 8], 8, demonstrated=True).lucky, "it shows no more than waiting would"
+    assert verdict(steps, [8] * 4, [8] * 4, 8, demonstrated=True) == (True, dict.fromkeys(steps, 1.0), None)
+
+
 def test_wins_from_a_true_start_against_a_named_opponent_are_wanted() -> None:
     s = store()
     assert wanted_routes(WON, s, {FROZEN: {"rating": 250.0}}) == [(0, Priority(2, 1, 1, 0.5, -1600))]
