@@ -131,6 +131,8 @@ class RestartHarvest(RunCallback):
             self._credits = list(state["credits"])
             self._harvester.credit = self._credits[trainer.global_rank]
             self._counted = pool_counts(self.scheduler)
+            if self.import_bank is not None and trainer.is_global_zero:
+                print(f"{str(self.import_bank)!r} is not read again: the run goes on with the restart pool it had")
         elif self.import_bank is not None:
             points = read_any_bank(self.import_bank, data.battle, pool.stamp, iterations_done(trainer))
             added = pool.import_points(points)
@@ -148,8 +150,10 @@ class RestartHarvest(RunCallback):
         self.scheduler.freeze(iterations_done(trainer), self._shares, playable)
 
     def _shares_at(self, progress: float) -> StartShares:
-        walked = 0.0 if self._curriculum is None else self._curriculum.schedule(progress)
-        return StartShares(pool=self.schedule(progress), curriculum=walked)
+        routes = self._curriculum
+        if routes is None:
+            return StartShares(pool=self.schedule(progress))
+        return StartShares(self.schedule(progress), routes.schedule(progress), routes.bucket_schedule(progress))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self._harvester is not None

@@ -54,8 +54,11 @@ class RouteCurriculum(RunCallback):
     Args:
         share: of the training's game steps that episodes on routes shall have; may be scheduled. With the pool's it
             must leave true starts 0.3. Until a route leads, nothing comes of it.
+        bucket_share: of the game steps that episodes shall have which begin anywhere on a stored win, wherever the
+            fronts stand; may be scheduled. None by default: the front is where the learning is.
         archive_size: best routes kept a match-up and seat. One fits one shuffle; each one more has to be judged.
-        budget: game steps of judging, as a share of those played.
+        budget: game steps of judging and of minting rungs (``curriculum.decision_granular``), as a share of those
+            played.
         probes: moments of a route that are judged.
         games: of the policy, and of a learner that waits, from each. 8 tell 0.2 from 0.7.
         curriculum: how fronts are judged and moved.
@@ -70,6 +73,7 @@ class RouteCurriculum(RunCallback):
     def __init__(
         self,
         share: Scheduled = 0.3,
+        bucket_share: Scheduled = 0.0,
         archive_size: int = 2,
         budget: float = 0.1,
         probes: int = 4,
@@ -79,7 +83,9 @@ class RouteCurriculum(RunCallback):
         demonstrations: int = 32,
     ) -> None:
         self.share = share
+        self.bucket_share = bucket_share
         self.schedule = share_schedule(share, "RouteCurriculum.share")
+        self.bucket_schedule = share_schedule(bucket_share, "RouteCurriculum.bucket_share")
         if not 0.0 < budget <= 1.0:
             raise UserError(f"RouteCurriculum.budget is {budget}; give a share of the game steps above 0 and up to 1")
         for name, value in (
@@ -106,7 +112,8 @@ class RouteCurriculum(RunCallback):
     def identity_fields(self) -> dict[str, Any]:
         """What of it decides a run (:mod:`royale_lightning.identity`)."""
         return {
-            "share": self.share, "budget": self.budget, "probes": self.probes, "games": self.games,
+            "share": self.share, "bucket_share": self.bucket_share, "budget": self.budget, "probes": self.probes,
+            "games": self.games,
             "store": asdict(self.settings),
             "demonstrations": None if self.demonstrator is None else [self.demonstrator, self.demonstrations],
         }
@@ -214,6 +221,7 @@ class RouteCurriculum(RunCallback):
         allowance, self._steps = self.budget * (data.game_steps - self._steps), data.game_steps
         self._credit = min(self._credit + allowance, max(self._credit, allowance))
         self._judge_routes(trainer, pl_module)
+        self._mint_decisions(data)
         scheduler: StartScheduler = data.starts
         row |= curriculum_figures(scheduler, self._counted)
         row["curriculum/judged"], row["curriculum/lucky"] = self._judged, self._lucky
@@ -233,6 +241,21 @@ class RouteCurriculum(RunCallback):
             route = self.store.repository_path(route_id)
             assert route is not None
             self._credit -= self._judge(data, route_id, route, pl_module.bot())
+
+    def _mint_decisions(self, data: Any) -> None:
+        """The rungs of a decision-granular curriculum, a route at a time, within the budget of judging."""
+        assert self.store is not None
+        assert self._harvester is not None
+        harvester = self._harvester
+        while self._credit > 0.0 and (route_id := self.store.curriculum_route_needing_action_restarts()) is not None:
+            route = self.store.repository_path(route_id)
+            assert route is not None
+            points, cost = data.from_rank_zero(lambda r=route: harvester.mint_decisions(r))
+            self._credit -= cost
+            if points is None:
+                self.store.judge_route(route_id, lucky=True)  # it does not replay, so nothing can begin on it
+            else:
+                self.store.set_action_restarts(route_id, points)
 
     def _judge(self, data: Any, route_id: int, route: Route, policy: Policy, demonstrated: bool = False) -> int:
         """Judge a route and enter the verdict, and say how many game steps that took."""

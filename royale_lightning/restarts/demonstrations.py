@@ -8,10 +8,10 @@ import numpy as np
 
 from ..battle.arena import build_games
 from ..battle.replay import Replay
-from ..battle.round import EpisodeRecord
 from ..battle.save_state import SaveStateCodec
 from ..battle.spec import BattleSpec
-from .state import Reference, Route, unpack_commands
+from .routes import record_of
+from .state import Reference, Route
 from .store import TrajectoryStore
 
 
@@ -27,24 +27,6 @@ class Decisions(NamedTuple):
     game_step: np.ndarray
     rows: np.ndarray
     action: np.ndarray
-
-
-def record_of(route: Route) -> EpisodeRecord:
-    """A complete route as the record that a replay takes; figures that no replay reads are left at 0.
-
-    Raises:
-        ValueError: the route does not begin at its battle's true start.
-    """
-    if not route.complete:
-        raise ValueError("a route without its beginning cannot be replayed")
-    last = route.segments[-1]
-    return EpisodeRecord(
-        battle=route.source[0], ordinal=route.source[1], players=route.players, seed=route.seed,
-        winner=route.seat if last.won else 1 - route.seat if last.lost else -1, truncated=False, ticks=last.end_tick,
-        game_steps=route.last_step, crowns=(0, 0), tower_hp=(0.0, 0.0), returns=(0.0, 0.0), discounted=(0.0, 0.0),
-        choices=(0, 0), plays=(0, 0), leak_steps=(0, 0), commands=unpack_commands(route.commands),
-        state_hash=last.end_hash,
-    )
 
 
 class RouteDemonstrations:

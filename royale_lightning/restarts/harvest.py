@@ -12,8 +12,9 @@ from ..battle.spec import BattleSpec
 from ..battle.streams import generator
 from ..errors import UserError
 from .markers import MarkerSettings
-from .mint import Minted, learner_seats, mint
-from .state import Priority, Stamp
+from .mint import Minted, learner_seats, mint, mint_decisions
+from .routes import record_of
+from .state import Priority, RestartPoint, Route, Stamp
 
 #: ``(seat, priority)`` of the routes that are wanted of a battle.
 Routes = Callable[[EpisodeRecord], Sequence[tuple[int, Priority]]]
@@ -106,3 +107,17 @@ class Harvester:
             self.failures += 1
             return None, replay.cost
         return minted, replay.cost
+
+    def mint_decisions(self, route: Route) -> tuple[dict[int, RestartPoint] | None, int]:
+        """A save state before every game step of an archived route, outside the budget.
+
+        Returns:
+            By game step, None where the route did not come out as it had; and the cost in game steps, saves counted in.
+        """
+        replay = Replay(self._game, self._codec, record_of(route))
+        self.replays += 1
+        try:
+            return mint_decisions(replay, route, self._stamp, tick_limit=self._tick_limit), replay.cost
+        except ReplayMismatch:
+            self.failures += 1
+            return None, replay.cost

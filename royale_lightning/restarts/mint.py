@@ -13,6 +13,8 @@ from .key import Position, advantage_rank, bucket_key
 from .markers import Marker, MarkerFinder, MarkerSettings, confirmed
 from .state import Key, Priority, Rank, RestartPoint, Route, Segment, Stamp, pack_commands
 
+#: Tag of a save state that is one decision's.
+DECISION = "decision"
 #: Partitions of opponents that are not scripted.
 MIRROR, SNAPSHOT = "mirror", "snapshot"
 
@@ -130,6 +132,37 @@ def mint(
                 segments=segments, priority=priority, complete=record.from_true_start, policy_version=policy_version,
             ))
     return Minted(tuple(points), tuple(made), replay.cost)
+
+
+def mint_decisions(replay: Replay, route: Route, stamp: Stamp, *, tick_limit: int | None) -> dict[int, RestartPoint]:
+    """Play a route again and save it before every game step after its first: the rungs of a decision-granular
+    curriculum.
+
+    Args:
+        replay: of :func:`~royale_lightning.restarts.routes.record_of` the route.
+        route: complete.
+        stamp: of the game.
+        tick_limit: of the battle, in ticks from its beginning.
+
+    Returns:
+        Game step -> save state.
+
+    Raises:
+        ReplayMismatch: the battle went another way; nothing of it may be kept.
+    """
+    key, found = route.segments[0].start_key, {}
+    for moment in replay.moments():
+        # The tie-break has no cell; it belongs to the one before it.
+        key = bucket_key(position_of(moment.situation), route.seat) or key
+        if moment.game_step:
+            state_hash, payload = replay.save(DECISION)
+            found[moment.game_step] = RestartPoint(
+                payload=payload, stamp=stamp, state_hash=state_hash, seat=route.seat, players=route.players, key=key,
+                rank=advantage_rank(key), partition=route.partition, game_step=moment.game_step,
+                tick=moment.situation.tick, tick_limit=tick_limit, tag=DECISION, source=route.source,
+                policy_version=route.policy_version, remembered=(True, True),
+            )
+    return found
 
 
 def _segments(

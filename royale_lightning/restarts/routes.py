@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from ..battle.round import EpisodeRecord
 from .state import Reference, Route, Rung, pack_commands, unpack_commands
 
 WHOLE, SHORT_ROUTE, OVERSIZED, CEILING = "whole", "short_route", "oversized", "ceiling"
@@ -110,3 +111,21 @@ def rungs_of(route: Route, decision_granular: bool) -> tuple[Rung, ...]:
     else:
         steps = [s.end_step for s in route.segments if s.eligible] + [last]
     return tuple(Rung(step, last - step) for step in steps)
+
+
+def record_of(route: Route) -> EpisodeRecord:
+    """A complete route as the record that a replay takes; figures that no replay reads are left at 0.
+
+    Raises:
+        ValueError: the route does not begin at its battle's true start.
+    """
+    if not route.complete:
+        raise ValueError("a route without its beginning cannot be replayed")
+    last = route.segments[-1]
+    return EpisodeRecord(
+        battle=route.source[0], ordinal=route.source[1], players=route.players, seed=route.seed,
+        winner=route.seat if last.won else 1 - route.seat if last.lost else -1, truncated=False, ticks=last.end_tick,
+        game_steps=route.last_step, crowns=(0, 0), tower_hp=(0.0, 0.0), returns=(0.0, 0.0), discounted=(0.0, 0.0),
+        choices=(0, 0), plays=(0, 0), leak_steps=(0, 0), commands=unpack_commands(route.commands),
+        state_hash=last.end_hash,
+    )

@@ -135,7 +135,11 @@ def test_a_demonstrators_wins_are_walked_from_the_first_iteration_and_after_a_re
 ) -> None:
     monkeypatch.chdir(tmp_path)
     opponents = {"mirror": 0.0, "scripted": 1.0, "scripted_opponents": ["push"]}
-    config = shown_config(tmp_path / "run.yaml", opponents, demonstrator="first_bot")
+    # Rungs at every decision, and some episodes anywhere on the won battles.
+    config = shown_config(
+        tmp_path / "run.yaml", opponents, demonstrator="first_bot", share=0.4, bucket_share=0.2, budget=1.0,
+        curriculum={"decision_granular": True},
+    )
     try:
         assert main(["fit", "--config", config, "--run_dir", "whole", "--stop.iterations", "8"]) == 0
         assert "first_bot showed 2 won battles to walk back" in capsys.readouterr().out, "one a seat"
@@ -149,6 +153,7 @@ def test_a_demonstrators_wins_are_walked_from_the_first_iteration_and_after_a_re
     assert rows[0]["curriculum/archived"] == rows[0]["curriculum/walking"] == rows[0]["curriculum/judged"] == 2
     assert sum(r["curriculum/starved"] for r in rows) == 0
     assert sum(r["curriculum/served"] for r in rows) > 0
+    assert sum(r.get("start/bucket/episodes", 0) for r in rows) > 0
     assert first_difference(Path("whole"), Path("cut"), range(1, 9), "stopped") is None
 
 

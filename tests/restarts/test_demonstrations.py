@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 
 from royale_lightning.battle.arena import ArenaSettings, build_arena, build_games
-from royale_lightning.battle.replay import Replay, ReplayMismatch
+from royale_lightning.battle.replay import SAVE_STEPS, Replay, ReplayMismatch
 from royale_lightning.battle.round import CHOICE, RUNNING, Assignment, EpisodeRecord, Round
 from royale_lightning.battle.save_state import SaveStateCodec
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.stamp import stamp_of
 from royale_lightning.restarts.curriculum import CurriculumSettings
-from royale_lightning.restarts.demonstrations import RouteDemonstrations, record_of
+from royale_lightning.restarts.demonstrations import RouteDemonstrations
+from royale_lightning.restarts.harvest import Harvester
 from royale_lightning.restarts.key import key_digest
 from royale_lightning.restarts.markers import MarkerSettings
 from royale_lightning.restarts.mint import mint, priority_of
-from royale_lightning.restarts.state import Route
+from royale_lightning.restarts.routes import record_of
+from royale_lightning.restarts.state import Route, unpack_commands
 from royale_lightning.restarts.store import TrajectoryStore
 from royale_lightning.restarts.store_settings import StoreSettings
 
@@ -102,3 +104,36 @@ def test_only_what_replays_is_shown(route: Route) -> None:
         demonstrations().decisions(broken)
     with pytest.raises(ValueError, match="without its beginning"):
         record_of(replace(route, complete=False))
+
+
+def test_every_decision_of_a_route_is_minted_and_leads_to_its_end(route: Route) -> None:
+    store = TrajectoryStore(StoreSettings(curriculum=CurriculumSettings(decision_granular=True)), 1, STAMP)
+    store.add_path(route)
+    (route_id,) = store.archived_route_ids
+    assert store.curriculum_route_needing_action_restarts() == route_id
+    harvester = Harvester(SPEC, STAMP, MarkerSettings(), 1.0, 1)
+    points, cost = harvester.mint_decisions(route)
+    assert points is not None
+    assert sorted(points) == list(range(1, route.last_step))
+    assert cost == route.last_step + SAVE_STEPS * len(points)
+    assert store.set_action_restarts(route_id, points)
+    assert store.curriculum_route_needing_action_restarts() is None
+    minted_ends = {s.end_step: s.end for s in route.segments if s.end is not None}
+    for step, end in minted_ends.items():
+        assert (points[step].state_hash, points[step].key) == (end.state_hash, end.key)
+    # From any of them the recorded plays lead to the recorded end.
+    (game,), codec = build_games(SPEC, 1), SaveStateCodec(STAMP)
+    plays = {(step, seat): action for step, seat, action in unpack_commands(route.commands)}
+    for at in (1, route.last_step // 2, route.last_step - 1):
+        game.load(codec.unpack(points[at].payload), Assignment(0, 0, route.players, 0), (True, True))
+        for step in range(at, route.last_step):
+            game.step(plays.get((step, 0), 0), plays.get((step, 1), 0))
+        assert game.state_hash() == route.segments[-1].end_hash
+
+
+def test_a_route_that_does_not_replay_gives_no_decisions(route: Route) -> None:
+    harvester = Harvester(SPEC, STAMP, MarkerSettings(), 1.0, 1)
+    points, cost = harvester.mint_decisions(replace(route, seed=route.seed + 1))
+    assert points is None
+    assert cost > 0
+    assert harvester.failures == 1
