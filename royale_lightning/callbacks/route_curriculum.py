@@ -167,6 +167,8 @@ class RouteCurriculum(RunCallback):
         for route_id in self.store.archived_route_ids:
             if (route := self.store.repository_path(route_id)) is not None:
                 self._judge(data, route_id, route, bot, demonstrated=True)
+        while (unminted := self.store.curriculum_route_needing_action_restarts()) is not None:
+            self._mint_decisions(data, unminted)
         walked = [r for i in self.store.archived_route_ids if (r := self.store.repository_path(i)) and r.checked]
         if not walked:
             raise UserError(
@@ -221,7 +223,8 @@ class RouteCurriculum(RunCallback):
         allowance, self._steps = self.budget * (data.game_steps - self._steps), data.game_steps
         self._credit = min(self._credit + allowance, max(self._credit, allowance))
         self._judge_routes(trainer, pl_module)
-        self._mint_decisions(data)
+        while self._credit > 0.0 and (route_id := self.store.curriculum_route_needing_action_restarts()) is not None:
+            self._credit -= self._mint_decisions(data, route_id)
         scheduler: StartScheduler = data.starts
         row |= curriculum_figures(scheduler, self._counted)
         row["curriculum/judged"], row["curriculum/lucky"] = self._judged, self._lucky
@@ -242,20 +245,18 @@ class RouteCurriculum(RunCallback):
             assert route is not None
             self._credit -= self._judge(data, route_id, route, pl_module.bot())
 
-    def _mint_decisions(self, data: Any) -> None:
-        """The rungs of a decision-granular curriculum, a route at a time, within the budget of judging."""
+    def _mint_decisions(self, data: Any, route_id: int) -> int:
+        """The rungs of a route in a decision-granular curriculum, and the game steps they cost."""
         assert self.store is not None
         assert self._harvester is not None
-        harvester = self._harvester
-        while self._credit > 0.0 and (route_id := self.store.curriculum_route_needing_action_restarts()) is not None:
-            route = self.store.repository_path(route_id)
-            assert route is not None
-            points, cost = data.from_rank_zero(lambda r=route: harvester.mint_decisions(r))
-            self._credit -= cost
-            if points is None:
-                self.store.judge_route(route_id, lucky=True)  # it does not replay, so nothing can begin on it
-            else:
-                self.store.set_action_restarts(route_id, points)
+        harvester, route = self._harvester, self.store.repository_path(route_id)
+        assert route is not None
+        points, cost = data.from_rank_zero(lambda: harvester.mint_decisions(route))
+        if points is None:
+            self.store.judge_route(route_id, lucky=True)  # it does not replay, so nothing can begin on it
+        else:
+            self.store.set_action_restarts(route_id, points)
+        return int(cost)
 
     def _judge(self, data: Any, route_id: int, route: Route, policy: Policy, demonstrated: bool = False) -> int:
         """Judge a route and enter the verdict, and say how many game steps that took."""
