@@ -110,10 +110,24 @@ def test_scores_have_the_intervals_of_their_battles(run: Path) -> None:
     assert push.low[-1] == pytest.approx(1 - push.high[0]), "won and lost are mirror images"
 
 
+def test_the_rating_band_is_the_distance_to_the_champion_where_it_was_measured(run: Path) -> None:
+    made = read_run(run, 0)
+    (learner,) = strength.rating_curve(made)
+    assert learner.low == pytest.approx([300 - 1.96 * 60, 500 - 1.96 * 50], abs=0.1), "without a champion its own"
+    made.rows[39] |= {"ladder/over_champion_se": 20.0, "ladder/champion_rating": 450.0}
+    learner, champion = strength.rating_curve(made)
+    assert learner.low == pytest.approx([300 - 1.96 * 60, 500 - 1.96 * 20], abs=0.1)
+    assert list(champion.y) == [450.0]
+
+
 def test_payoff_and_ratings(run: Path) -> None:
     ratings = strength.ratings_of(read_run(run, 0))
     assert ratings is not None
     assert [p for p, *_ in strength.rating_rows(ratings)] == ["live:40", "snap-a", "scripted:noop"]
+    rows = {p: over for p, _, over, _ in strength.rating_rows(ratings, "snap-a")}
+    assert (rows["snap-a"].elo, rows["snap-a"].se) == (0.0, 0.0)
+    assert rows["live:40"] == ratings.difference("live:40", "snap-a")
+    assert [over for _, _, over, _ in strength.rating_rows(ratings)] == [None] * 3, "without a champion"
     names, table = strength.payoff(ratings)
     of = {(a, b): table[i][j] for i, a in enumerate(names) for j, b in enumerate(names)}
     assert of["live:40", "scripted:noop"] == (1.0, 12), "both seats counted"

@@ -142,17 +142,22 @@ def _ladder(run: Run) -> str:
     curve = svg.lines(strength.rating_curve(run), "rating over game steps", unit="")
     if curve:
         out.append("<h3>Rating over game steps</h3>" + curve)
-        out.append(_note("Elo points above the opponent that never acts, with 95 % intervals."))
+        out.append(_note(
+            "Elo points above the opponent that never acts. The band is the 95 % interval of the distance to the "
+            "champion, where there is one: whom all of them beat says little about which of them is stronger."
+        ))
     ratings = strength.ratings_of(run)
     if ratings is not None:
         roles = {m["snapshot"]: m for m in (run.ladder or {}).get("members", []) if "snapshot" in m}
         champion = (run.ladder or {}).get("champion")
         rows = []
-        for player, elo, se, games in strength.rating_rows(ratings):
+        for player, elo, over, games in strength.rating_rows(ratings, champion):
             role = str(roles.get(player, {}).get("role", ""))
             role += (", " if role else "") + "champion" if player == champion else ""
-            rows.append([_t(strength.short(player)), f"{elo:.0f}", f"{1.96 * se:.0f}", str(games), _t(role)])
-        out.append("<h3>Ratings</h3>" + _table(["player", "rating", "± 95 %", "games", "role"], rows))
+            told = "" if over is None or player == champion else f"{over.elo:+.0f} ± {1.96 * over.se:.0f}"
+            rows.append([_t(strength.short(player)), f"{elo:.0f}", told.replace(" ", "&nbsp;"), str(games), _t(role)])
+        out.append("<h3>Ratings</h3>" + _table(["player", "rating", "over the champion", "games", "role"], rows))
+        out.append(_note("Elo points; the distance to the champion with its own 95 % interval."))
         out.append("<h3>Who beats whom</h3>" + _payoff(ratings))
     if run.verdicts:
         rows = [

@@ -16,7 +16,7 @@ from .read import Row, Run
 from .svg import Series
 
 if TYPE_CHECKING:
-    from ...ladder.rating import Ratings
+    from ...ladder.rating import Interval, Ratings
     from ...ladder.results import Result
 
 _LEARNER = "live:"
@@ -82,15 +82,20 @@ def _binned(name: str, games: Sequence[tuple[int, float]]) -> Series:
 
 
 def rating_curve(run: Run) -> list[Series]:
-    """The learner's rating as it was measured, with its 95 % interval, and the champion's."""
+    """The learner's rating as it was measured, and the champion's.
+
+    The learner's band is the 95 % interval of its *distance to the champion* where that was measured: two ratings share
+    most of their error, everybody's distance to the anchor. Without a champion it is the rating's own.
+    """
     x, y = run.column("ladder/rating")
-    _, se = run.column("ladder/rating_se")
     if not x:
         return []
-    if len(se) != len(y):
+    error = dict(zip(*run.column("ladder/rating_se"), strict=True))
+    error |= zip(*run.column("ladder/over_champion_se"), strict=True)
+    if not all(at in error for at in x):
         return [Series("learner", x, y)]
-    low = [a - _Z * s for a, s in zip(y, se, strict=True)]
-    high = [a + _Z * s for a, s in zip(y, se, strict=True)]
+    low = [a - _Z * error[at] for at, a in zip(x, y, strict=True)]
+    high = [a + _Z * error[at] for at, a in zip(x, y, strict=True)]
     out = [Series("learner", x, y, low, high)]
     cx, cy = run.column("ladder/champion_rating")
     return [*out, Series("champion", cx, cy)] if cx else out
@@ -107,10 +112,14 @@ def ratings_of(run: Run) -> Ratings | None:
     return ratings if ratings.players else None
 
 
-def rating_rows(ratings: Ratings) -> list[tuple[str, float, float, int]]:
-    """``(player, rating, standard error, games)``, strongest first; of the learner's selves the latest alone."""
+def rating_rows(ratings: Ratings, champion: str | None = None) -> list[tuple[str, float, Interval | None, int]]:
+    """``(player, rating, distance to the champion, games)``, strongest first; of the learner's selves the latest alone.
+
+    The distance has the error of a difference; it is None where there is no champion, and the champion's own is 0.
+    """
     live = sorted((p for p in ratings.players if p.startswith(_LEARNER)), key=lambda p: int(p.split(":")[1]))
-    return [(r.player, r.elo, r.se, r.games) for r in ratings.ranking() if r.player not in live[:-1]]
+    shown = [r for r in ratings.ranking() if r.player not in live[:-1]]
+    return [(r.player, r.elo, ratings.difference(r.player, champion or ""), r.games) for r in shown]
 
 
 def payoff(ratings: Ratings) -> tuple[list[str], list[list[tuple[float, int]]]]:

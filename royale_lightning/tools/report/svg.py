@@ -13,7 +13,8 @@ from .behaviour import ArenaShape
 
 #: Points of a line; a chart is no wider than this many pixels.
 POINTS = 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 20, 8, 24
+# Left of the plot there is room for a label of five figures at the size it has on a phone.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 20, 8, 24
 
 
 @dataclass
