@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from royale_lightning import BattleSpec, OpponentShares, PPOSettings, RolloutSettings, SelfPlayData, SelfPlayModule
 from royale_lightning.callbacks import BattleReplays
@@ -18,6 +18,17 @@ from royale_lightning.loggers import LOGGERS, named_loggers
 from royale_lightning.parts import part
 from royale_lightning.trainer_defaults import complete
 from tests.callbacks.test_battle_replays import Ending
+
+#: As a rating leaves them; playing for them would take longer than the rest of this file.
+RATINGS = {
+    "scripted:push": {"rating": 120.0, "se": 40.0, "games": 8},
+    "live:1": {"rating": 300.5, "se": 60.0, "games": 24},
+}
+
+
+class Rated(Callback):
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.datamodule.ladder.ratings = dict(RATINGS)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +39,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("WANDB_SILENT", "true")
         patch.setenv("WANDB_DIR", str(folder))
         trainer = Trainer(**complete({
-            "callbacks": [BattleReplays(every=1)], "max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False,
-            "enable_model_summary": False, "logger": named_loggers(LOGGERS, folder), "gradient_clip_val": 0.5,
+            "callbacks": [Rated(), BattleReplays(every=1)], "max_epochs": 2, "accelerator": "cpu",
+            "enable_progress_bar": False, "enable_model_summary": False, "gradient_clip_val": 0.5,
+            "logger": named_loggers(LOGGERS, folder),
         }, folder))
         data = SelfPlayData(
             BattleSpec(start=part(Ending)), RolloutSettings(4, 128, 64, threads=1, stagger=False),
@@ -99,6 +111,12 @@ def test_wandb_offline_has_rows_over_game_steps_settings_and_battles(run: Path, 
     assert {"replays/best", "behaviour/placements"} <= set(shown)
     (page,) = run.glob(f"wandb/offline-run-*/files/{shown['replays/best']['path']}")
     assert 'id="decisions-data"' in page.read_text()
+    tables = [h["ladder/ratings"] for h in history if "ladder/ratings" in h]
+    assert tables
+    (file,) = run.glob(f"wandb/offline-run-*/files/{tables[-1]['path']}")
+    table = json.loads(file.read_text())
+    assert table["columns"] == ["player", "rating", "se", "games"]
+    assert table["data"] == [["live:1", 300.5, 60.0, 24], ["scripted:push", 120.0, 40.0, 8]], "strongest first"
 
 
 def test_tensorboard_has_the_same(run: Path, rows: list[dict[str, Any]]) -> None:
