@@ -30,6 +30,7 @@ def numbered(folder: Path) -> dict[int, Path]:
 
 
 def sha256(path: Path) -> str:
+    """A file's SHA-256 as 64 hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -45,6 +45,7 @@ def _launched_from_outside() -> bool:
 
 
 def is_occupied(folder: Path) -> bool:
+    """Whether anything lies in a folder, so that a run would mix with it."""
     return folder.is_dir() and any(folder.iterdir())
 
 

@@ -33,6 +33,7 @@ class StopNow(BaseException):
 
 
 def in_main_thread() -> bool:
+    """Whether this is the thread in which Python allows signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 

@@ -131,6 +131,14 @@ class KeyPlan:
 
 @lru_cache(maxsize=8)
 def plans_of(layout: RowLayout) -> tuple[KeyPlan, ...]:
+    """How each key of a fitted codec is packed and unpacked, read back from the table that its layout carries.
+
+    Args:
+        layout: of a codec's rows.
+
+    Returns:
+        One plan a key, in the order of the observation.
+    """
     out = []
     for key in json.loads(layout.table):
         shape, kinds = tuple(key["shape"]), np.array(key["kinds"])

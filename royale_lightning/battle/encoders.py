@@ -104,4 +104,5 @@ ENCODERS: dict[str, type[RowEncoder]] = {"entities": EntitiesEncoder, "spatial":
 
 
 def make_encoder(spec: BattleSpec, tables: Tables) -> RowEncoder:
+    """The batched encoder of a shipped observation; KeyError for one that has none (``spec.shipped_observation``)."""
     return ENCODERS[spec.shipped_observation](tables)

@@ -97,6 +97,7 @@ def _note_own(m: Any) -> None:
 
 @njit(cache=True)
 def has_card(m: Any, at: int, card: int) -> bool:
+    """Whether the card set that begins in column ``at`` of a match memory (int64, 62 cards a column) holds ``card``."""
     return (m[at + card // 62] >> np.int64(card % 62)) & 1 == 1
 
 

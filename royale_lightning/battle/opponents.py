@@ -25,6 +25,7 @@ PREFIX = "scripted:"
 
 
 def is_scripted(player: str) -> bool:
+    """Whether a player's name means a scripted opponent: ``scripted:NAME``."""
     return player.startswith(PREFIX)
 
 

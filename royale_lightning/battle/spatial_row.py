@@ -72,6 +72,7 @@ class Plan:
 
 @lru_cache(maxsize=8)
 def plan_of(layout: RowLayout) -> Plan:
+    """How a ``spatial`` row unfolds into planes and vector, read back from the table that its layout carries."""
     t = json.loads(layout.table)
     quarters = np.frombuffer(base64.b64decode(t["static_quarters"]), np.uint8)
     return Plan(

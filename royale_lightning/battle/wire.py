@@ -395,26 +395,31 @@ STATE = AT_J + MAX_OBJECTS * PROJECTILE
 
 @njit(cache=True, inline="always")
 def g_of(row: Any) -> Any:
+    """``G[GLOBALS]`` of one battle's packed int32 row, a view; its neighbours below likewise."""
     return row[AT_G : AT_G + GLOBALS]
 
 
 @njit(cache=True, inline="always")
 def p_of(row: Any) -> Any:
+    """``P[2, PLAYER]``."""
     return row[AT_P:AT_E].reshape((2, PLAYER))
 
 
 @njit(cache=True, inline="always")
 def e_of(row: Any) -> Any:
+    """``E[MAX_ENTITIES, ENTITY]``."""
     return row[AT_E:AT_S].reshape((MAX_ENTITIES, ENTITY))
 
 
 @njit(cache=True, inline="always")
 def s_of(row: Any) -> Any:
+    """``S[MAX_OBJECTS, SPELL]``."""
     return row[AT_S:AT_J].reshape((MAX_OBJECTS, SPELL))
 
 
 @njit(cache=True, inline="always")
 def j_of(row: Any) -> Any:
+    """``J[MAX_OBJECTS, PROJECTILE]``."""
     return row[AT_J:STATE].reshape((MAX_OBJECTS, PROJECTILE))
 
 

@@ -47,10 +47,12 @@ class Start(msgspec.Struct, tag="start"):
 
 
 class Gamma(msgspec.Struct, tag="gamma"):
+    """The discount that shaped rewards of the next rounds use."""
     gamma: float
 
 
 class Advance(msgspec.Struct, tag="advance"):
+    """Begin these episodes and step every battle to its next decision."""
     assignments: list[Assignment]
 
 
@@ -65,10 +67,12 @@ class Save(msgspec.Struct, tag="save"):
 
 
 class Restore(msgspec.Struct, tag="restore"):
+    """Mint these battles again, where a checkpoint left them."""
     saved: list[SavedBattle]
 
 
 class Done(msgspec.Struct, tag="done"):
+    """The answer to a request: what ended, what was refused, what the codec lost, and what was asked for."""
     episodes: list[EpisodeRecord] = []
     refused: int = 0
     loss: Loss = EXACT
@@ -170,6 +174,7 @@ def _exit_with(parent: int) -> None:
 
 
 def main() -> None:
+    """A worker process: serve requests from standard input until it closes."""
     # Ctrl-C in a terminal, and a batch system's SIGTERM, reach every process of the group; the trainer decides what
     # they mean.
     for each in (signal.SIGINT, signal.SIGTERM):

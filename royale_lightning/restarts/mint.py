@@ -48,6 +48,7 @@ def partition_of(players: tuple[str, str], seat: int) -> str:
 
 
 def learner_seats(players: tuple[str, str]) -> tuple[int, ...]:
+    """Seats the learner sits in, blue (0) before red (1)."""
     return tuple(s for s in (0, 1) if players[s] == LEARNER)
 
 

@@ -55,6 +55,7 @@ def train(folder: Path, config: Path, settings: tuple[str, ...]) -> dict[str, fl
 
 
 def main() -> int:
+    """Run the CUDA tests, then a short training of each setting; the exit code of the tests, 2 without a device."""
     if not torch.cuda.is_available():
         print("gpu-check needs a CUDA device and torch sees none here", file=sys.stderr)
         return 2

@@ -21,6 +21,7 @@ _SPARE_CHECKPOINTS = 2
 
 
 def speed(patient: Patient) -> str:
+    """Seconds an iteration will take, from one rollout and one minibatch that were timed."""
     patient.rollout  # noqa: B018 - made and timed by the first who asks
     r, ppo = patient.data.rollout, patient.module.ppo
     batch = patient.minibatch()
@@ -65,6 +66,7 @@ def memory(patient: Patient) -> str:
 
 
 def shared_memory(patient: Patient) -> str:
+    """What the workers' rounds take of ``/dev/shm``; UserError where it has less."""
     from ...battle.round import Round
 
     if not patient.processes:
@@ -83,6 +85,7 @@ def shared_memory(patient: Patient) -> str:
 
 
 def disk(patient: Patient) -> str:
+    """What the checkpoints will take beside what is free; UserError where nothing can be written."""
     folder = Path("runs") if Path("runs").is_dir() else Path()
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -106,6 +109,7 @@ def disk(patient: Patient) -> str:
 
 
 def gpu(patient: Patient) -> str:
+    """The accelerator that will be used; UserError where the wanted one is not there."""
     import torch
 
     wanted = str(patient.trainer.get("accelerator") or "auto")

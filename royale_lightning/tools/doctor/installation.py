@@ -17,6 +17,7 @@ _MASK_PLAYS = 200
 
 
 def versions(_: Patient) -> str:
+    """Whether every package that is needed is there in a version that fits; UserError names those that are not."""
     from packaging.requirements import Requirement
 
     wrong = []
@@ -41,6 +42,7 @@ def versions(_: Patient) -> str:
 
 
 def engine(_: Patient) -> str:
+    """Whether the battle engine loads and is one that is known here."""
     from ...battle.engine import engine_identity, shared_engine
 
     try:
@@ -52,6 +54,7 @@ def engine(_: Patient) -> str:
 
 
 def cards(patient: Patient) -> str:
+    """Whether the engine's battles use the card table that its catalogue describes."""
     from ...battle.engine import new_battle, shared_engine
 
     e = shared_engine()
@@ -69,6 +72,7 @@ def cards(patient: Patient) -> str:
 
 
 def configuration(patient: Patient) -> str:
+    """Whether the configuration's battles start and its network takes their rows."""
     from ...devices import check_precision
 
     check_precision(patient.trainer.get("precision"))
