@@ -138,9 +138,9 @@ def shipped_alarms(ratio_tolerance: float = 1e-3) -> list[Alarm]:
             advice="the learner stands still: look at ladder/rating, and at ppo/entropy for what it still tries",
         ),
         Threshold(
-            "restarts_missing", "restarts/restarts", below=1, patience=20,
+            "restarts_missing", "restarts/restarts", below=1, per="restarts/wanted_share", patience=20,
             reason="a share is asked for, and no episode of 20 iterations began in the pool",
-            advice="look at restarts/points; is RestartHarvest.share 0, or every battle in its first episode?",
+            advice="look at restarts/points; or is every battle still in its first episode?",
         ),
         Threshold(
             "restarts_few", "start/pool/step_share", below=0.25, per="restarts/wanted_share", patience=20,

@@ -60,7 +60,7 @@ PLANTS: dict[str, Row] = {
     "reward_misleads": {"battle/return_agreement": 0.4},
     "forgetting": {"score/scripted": 0.3},
     "gate_starved": {"ladder/rejections": 5.0},
-    "restarts_missing": {"restarts/restarts": 0.0},
+    "restarts_missing": {"restarts/restarts": 0.0, "restarts/wanted_share": 0.2},
     "restarts_few": {"start/pool/step_share": 0.01, "restarts/wanted_share": 0.2},
     "pool_empty": {"restarts/points": 0.0},
     "harvest_idle": {"restarts/offered": 0.0},
@@ -298,3 +298,11 @@ def test_what_belongs_to_a_machine_stays_out_of_a_checkpoint() -> None:
     assert kept <= set(state["streak"])
     machine = {"update_slow", "collect_slow", "overhead", "memory_grows", "files_grow"}
     assert not machine & {*state["streak"], *state["alarms"]}
+
+
+def test_no_restart_is_missed_where_none_is_asked_for() -> None:
+    """``RestartHarvest`` with a share of 0 mints routes for the curriculum alone."""
+    (alarm,) = [a for a in shipped_alarms() if a.name == "restarts_missing"]
+    assert alarm.trips({"restarts/restarts": 0.0, "restarts/wanted_share": 0.2})
+    assert alarm.trips({"restarts/restarts": 1.0, "restarts/wanted_share": 0.2}) is False
+    assert alarm.trips({"restarts/restarts": 0.0, "restarts/wanted_share": 0.0}) is None
