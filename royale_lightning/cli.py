@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from .errors import UserError, near_matches, own_frame
 
@@ -38,6 +39,8 @@ TOOLS = {
     "verify-resume": ("royale_lightning.tools.verify_resume", "prove that a resumed run equals an unbroken one"),
 }
 
+#: Commands that play no battle.
+_WITHOUT_BATTLES = ("rate", "ladder", "report", "export")
 #: Exit code of a mistake in a setting, a file or a command line.
 USER_ERROR = 2
 
@@ -71,6 +74,17 @@ def _version() -> str:
     return f"royale-lightning {version('royale_lightning')}"
 
 
+def _announce_compilation() -> None:
+    """Say why the first battle after an install is a while in coming: numba compiles, and keeps what it made here.
+
+    Where it keeps it elsewhere (``NUMBA_CACHE_DIR``, an installation that cannot be written to) nothing is said.
+    """
+    kept = Path(__file__).with_name("battle") / "__pycache__"
+    elsewhere = os.environ.get("NUMBA_CACHE_DIR") or not os.access(kept if kept.is_dir() else kept.parent, os.W_OK)
+    if not elsewhere and next(kept.glob("*.nbi"), None) is None:
+        print("first use: the battle code is compiled now, which takes about half a minute", flush=True)
+
+
 def _dispatch(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(help_text())
@@ -79,6 +93,9 @@ def _dispatch(argv: list[str]) -> int:
     if word == "--version":
         print(_version())
         return 0
+    plays = word in TRAINER_COMMANDS or (word in TOOLS and word not in _WITHOUT_BATTLES)
+    if plays and not {"-h", "--help", "--print_config"} & set(rest) and os.environ.get("LOCAL_RANK", "0") == "0":
+        _announce_compilation()
     if word in TRAINER_COMMANDS:
         from .trainer_cli import run
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +43,32 @@ def test_a_tool_gets_the_rest_of_the_line(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(cli, "available_tools", lambda: {"doctor": ("a_tool", "check")})
     assert cli.main(["doctor", "--json", "x"]) == 7
     assert seen == [["--json", "x"]]
+
+
+def test_the_first_battle_after_an_install_says_why_it_waits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool = types.ModuleType("a_tool")
+    tool.main = lambda argv: 0  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "a_tool", tool)
+    monkeypatch.setattr(cli, "available_tools", lambda: {"play": ("a_tool", ""), "rate": ("a_tool", "")})
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "cli.py"))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    kept = tmp_path / "battle" / "__pycache__"
+    kept.mkdir(parents=True)
+
+    def said(*argv: str) -> bool:
+        assert cli.main(list(argv)) == 0
+        return "compiled now" in capsys.readouterr().out
+
+    assert said("play")
+    assert not said("rate"), "it plays nothing"
+    assert not said("play", "--help")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert not said("play"), "nobody here knows what lies there"
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    (kept / "wire.read_state-423.py312.nbi").touch()
+    assert not said("play")
 
 
 def test_no_word_and_a_wrong_word(capsys: pytest.CaptureFixture[str]) -> None:
