@@ -6,17 +6,20 @@ import sys
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from rich.console import Console
 from rich.live import Live
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from .base import RunCallback, callbacks_of
-from .row import game_steps, iterations_done
+from .dashboard import LEAST_HEIGHT, LEAST_WIDTH, View, dashboard
+from .row import game_steps, iteration_row, iterations_done
 from .stop_after import StopAfter
 
 #: Seconds between two lines where the output is no terminal: readable in a log file, and no flood.
@@ -86,25 +89,35 @@ class Status:
     scripted: float | None = None
     seconds_left: float = float("inf")
 
-    def line(self) -> str:
+    def line(self, scores: bool = True) -> str:
+        """The line, with the score against the scripted opponents unless it stands beside it."""
         parts = [f"iteration {self.iteration}"]
         if self.phase:
             parts.append(f"{self.phase:<12}")
         parts.append(f"{self.steps:,} game steps")
         if self.seconds_per_step:
             parts.append(f"{1 / self.seconds_per_step:,.0f}/s")
-        parts.append("vs scripted " + ("–" if self.scripted is None else f"{self.scripted:.2f}"))
+        if scores:
+            parts.append("vs scripted " + ("–" if self.scripted is None else f"{self.scripted:.2f}"))
         if self.seconds_left != float("inf"):
             parts.append(f"{clock(self.seconds_left)} left")
         return "  ".join(parts)
 
+    @property
+    def done(self) -> float | None:
+        """Share of the run's game steps that are done; ``None`` where nothing says when it ends."""
+        if not self.seconds_per_step or self.seconds_left == float("inf"):
+            return None
+        return self.steps / max(1.0, self.steps + self.seconds_left / self.seconds_per_step)
+
 
 @dataclass
 class History:
-    """The last iterations: when each ended, at how many game steps, and its results."""
+    """The last iterations: when each ended, at how many game steps, its results and its metric row."""
 
     ends: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW + 1))
     results: deque[dict[str, Tally]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    rows: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def pace(self) -> tuple[float, float] | None:
         """Seconds per game step and per iteration; ``None`` before the first iteration's end."""
@@ -115,16 +128,17 @@ class History:
 
     def totals(self) -> dict[str, Tally]:
         total: dict[str, Tally] = {}
-        for results in self.results:
+        for results in list(self.results):
             for name, one in results.items():
                 total[name] = total.get(name, Tally()) + one
         return dict(sorted(total.items()))
 
 
 class Progress(RunCallback, ProgressBar):
-    """A live line with iteration, game steps, speed, results against the scripted opponents and time left.
+    """Iteration, game steps, speed, results against the scripted opponents and time left.
 
-    In a terminal or notebook the line is redrawn in place; elsewhere one plain line is printed every few seconds.
+    A terminal shows them in a dashboard with where the time goes, scores, learning, rating and alarms; a small one,
+    and a notebook, in a line that is redrawn in place; elsewhere one plain line is printed every few seconds.
     Time left follows ``StopAfter`` and ``max_epochs``, else ``ppo.horizon_game_steps``. At the end a table
     shows the results of the last iterations per opponent.
     """
@@ -136,6 +150,7 @@ class Progress(RunCallback, ProgressBar):
         self._live: Live | None = None
         self._status = Status()
         self._history = History()
+        self._run = ""
         self._started = self._line_at = 0.0
         self._minibatches = 0
 
@@ -155,6 +170,7 @@ class Progress(RunCallback, ProgressBar):
         self._history.ends.append((self._started, game_steps(trainer)))
         self._status = Status(iteration=trainer.current_epoch + 1, steps=game_steps(trainer))
         self._minibatches = int(trainer.num_training_batches)
+        self._run = Path(trainer.default_root_dir).name
         if not self._enabled:
             return
         # Made here: a notebook or a test may have replaced stdout since the callback was built.
@@ -163,8 +179,15 @@ class Progress(RunCallback, ProgressBar):
             self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
             self._live.start()
 
-    def _render(self) -> Text:
-        return Text(self._status.line(), overflow="ellipsis", no_wrap=True)
+    def _render(self) -> Text | Panel:
+        status, history, (width, height) = self._status, self._history, self._console.size
+        if self._console.is_jupyter or width < LEAST_WIDTH or height < LEAST_HEIGHT:
+            return Text(status.line(), overflow="ellipsis", no_wrap=True)
+        # Lists: the training thread appends while this one draws.
+        totals = history.totals().items()
+        scores = [(name.removeprefix(SCRIPTED), t.games, t.score) for name, t in totals if t.score is not None]
+        view = View(self._run, status.line(scores=False), status.done, list(history.rows), scores)
+        return dashboard(view, min(width, 120))
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._status.iteration = trainer.current_epoch + 1
@@ -179,6 +202,8 @@ class Progress(RunCallback, ProgressBar):
         results = tally(getattr(trainer.datamodule, "episodes", []))  # type: ignore[attr-defined]
         self._history.ends.append((now, steps))
         self._history.results.append(results)
+        # What later callbacks add to the row, such as times, is there when it is drawn.
+        self._history.rows.append(iteration_row(trainer))
         status = self._status
         # One iteration alone may end few battles, or none.
         status.phase, status.steps, status.scripted = "", steps, against_scripted(self._history.totals())
