@@ -28,7 +28,7 @@ from ..restarts.state import Priority, RestartPoint, Route
 from ..restarts.store import TrajectoryStore
 from ..restarts.store_settings import StoreSettings
 from .base import RunCallback
-from .row import add_seconds, add_to_next_row, game_steps, iteration_row
+from .row import add_seconds, game_steps, iteration_row
 from .start_shares import share_schedule
 
 #: Plays the learner's seat without ever playing a card.
@@ -176,9 +176,9 @@ class RouteCurriculum(RunCallback):
                 f"{self.demonstrations} battles against each of {', '.join(opponents)} none was won by more than "
                 "waiting would win; give a stronger bot, or more demonstrations"
             )
-        seconds = time.monotonic() - started
-        add_to_next_row(trainer, "time/restarts", seconds)
         if trainer.is_global_zero:
+            # Told here alone: the rows' times begin with the first iteration.
+            seconds = time.monotonic() - started
             print(f"{self.demonstrator} showed {len(walked)} won battles to walk back ({seconds:.0f} s)")
 
     def _demonstrate(self, data: Any, bot: Bot, opponents: list[str]) -> list[Route]:

@@ -153,6 +153,7 @@ def test_a_demonstrators_wins_are_walked_from_the_first_iteration_and_after_a_re
     assert rows[0]["curriculum/archived"] == rows[0]["curriculum/walking"] == rows[0]["curriculum/judged"] == 2
     assert sum(r["curriculum/starved"] for r in rows) == 0
     assert sum(r["curriculum/served"] for r in rows) > 0
+    assert min(v for r in rows for k, v in r.items() if k.startswith("time/")) >= 0, "before the rows' clock began"
     assert sum(r.get("start/bucket/episodes", 0) for r in rows) > 0
     assert first_difference(Path("whole"), Path("cut"), range(1, 9), "stopped") is None
 

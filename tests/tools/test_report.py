@@ -18,7 +18,8 @@ from royale_lightning import cli
 from royale_lightning.errors import UserError
 from royale_lightning.ladder.evaluate import PlannedGame
 from royale_lightning.ladder.replays import write_replays
-from royale_lightning.tools.report import strength, svg, write_report
+from royale_lightning.metrics.declarations import undeclared
+from royale_lightning.tools.report import page, strength, svg, write_report
 from royale_lightning.tools.report.behaviour import read_behaviour
 from royale_lightning.tools.report.read import read_run
 from tests.ladder.conftest import make_bot
@@ -36,7 +37,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows.append({
             "iteration": i, "game_steps": 4000 * i, "ppo/approx_kl": 0.02 / i, "ppo/entropy_play": 0.6,
             "score/push": min(1.0, i / 30), "time/iteration": 5.0, "time/step": 3.0, "time/update": 1.5,
-            "time/between": 0.5, "game_steps_per_s": 700.0, "policy/plays_per_battle": 30.0,
+            "speed/game_steps_per_s": 700.0, "start/true/score": 0.5, "start/true/episodes": 3,
+            "policy/plays_per_battle": 30.0,
         })
     rows[20] |= {"ladder/rating": 300.0, "ladder/rating_se": 60.0}
     rows[39] |= {"ladder/rating": 500.0, "ladder/rating_se": 50.0}
@@ -118,6 +120,32 @@ def test_the_rating_band_is_the_distance_to_the_champion_where_it_was_measured(r
     learner, champion = strength.rating_curve(made)
     assert learner.low == pytest.approx([300 - 1.96 * 60, 500 - 1.96 * 20], abs=0.1)
     assert list(champion.y) == [450.0]
+
+
+def test_every_figure_that_the_page_asks_for_is_one_that_runs_write() -> None:
+    """A renamed metric would leave its chart out of every report, and nobody would miss it."""
+    folder = Path(page.__file__).parent
+    groups = ("ppo", "time", "speed", "ladder", "policy", "battle", "restarts", "curriculum", "start")
+    asked = {
+        key for file in folder.glob("*.py")
+        for key in re.findall(rf'"((?:{"|".join(groups)})/[a-z_/]+)"', file.read_text())
+    }
+    asked |= {k for _, keys, _ in (*page._LEARNING, *page._RESTARTS) for k in keys}
+    asked |= {f"time/{p}" for p in page.TIME_PARTS}
+    assert len(asked) > 25
+    assert undeclared(asked) == []
+
+
+def test_a_run_that_restarted_battles_shows_what_came_of_it(run: Path) -> None:
+    made = read_run(run, 0)
+    assert 'id="restarts"' not in page.render(made)
+    for i, row in enumerate(made.rows):
+        row |= {"start/curriculum/score": 0.4, "start/curriculum/episodes": 2, "curriculum/front_steps_left": 40.0 + i}
+    text = page.render(made)
+    assert 'id="restarts"' in text
+    assert 'href="#restarts"' in text
+    assert "fronts: game steps left to play, mean" in text
+    assert "points in the pool" not in text, "it has no pool"
 
 
 def test_payoff_and_ratings(run: Path) -> None:

@@ -11,14 +11,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ...battle.round import START_KINDS, TRUE
+from ...metrics.declarations import METRICS
 from . import strength, svg
 from .read import Run
 from .svg import Series, number
 
 #: Parts of an iteration's time, in the order they are stacked. What is left of the whole is "rest".
-TIME_PARTS = (
-    "step", "inference", "collect_other", "update", "ladder", "harvest", "replays", "checkpoint",
-)
+TIME_PARTS = [
+    name for m in METRICS if m.name.startswith("time/") and (name := m.name[5:]) not in ("iteration", "rest")
+]
 
 
 @cache
@@ -32,12 +34,14 @@ def render(run: Run) -> str:
         ("strength", "Strength", _strength(run)),
         ("ladder", "Ladder", _ladder(run)),
         ("learning", "Learning", _learning(run)),
+        ("restarts", "Restarts", _restarts(run)),
         ("time", "Time", _time(run)),
         ("behaviour", "Behaviour", _behaviour(run)),
         ("replays", "Replays", _replays(run)),
         ("alarms", "Alarms", _alarms(run)),
         ("config", "Configuration and identity", _identity(run)),
     ]
+    sections = [s for s in sections if s[2]]
     nav = "".join(f'<a href="#{key}">{title}</a>' for key, title, _ in sections)
     body = "".join(f'<section id="{key}"><h2>{title}</h2>{text}</section>' for key, title, text in sections)
     return (
@@ -72,9 +76,7 @@ def _details(summary: str, inside: str) -> str:
 # ---- sections ----------------------------------------------------------------------------------------------------
 def _tiles(run: Run) -> str:
     last = run.rows[-1]
-    seconds = run.column("time/iteration")[1]
-    between = run.column("time/between")[1]
-    wall = sum(seconds) + sum(between)
+    wall = sum(run.column("time/iteration")[1])
     steps = float(last.get("game_steps", 0))
     tiles = [("game steps", number(steps)), ("iterations", number(float(last.get("iteration", len(run.rows)))))]
     if wall:
@@ -215,14 +217,37 @@ _LEARNING: tuple[tuple[str, tuple[str, ...], bool], ...] = (
 
 
 def _learning(run: Run) -> str:
+    return _grid(run, _LEARNING)
+
+
+#: Of the section on restarts.
+_RESTARTS: tuple[tuple[str, tuple[str, ...], bool], ...] = (
+    ("score by kind of start", tuple(f"start/{k}/score" for k in START_KINDS), True),
+    ("share of the game steps by kind of start", tuple(f"start/{k}/step_share" for k in START_KINDS), True),
+    ("points in the pool", ("restarts/points",), True),
+    ("fronts: game steps left to play, mean", ("curriculum/front_steps_left",), True),
+    ("fronts that still walk", ("curriculum/walking",), True),
+    ("won from the fronts", ("curriculum/rate",), True),
+)
+
+
+def _restarts(run: Run) -> str:
+    """Empty for a run in which every battle began at its beginning."""
+    kinds = [k for k in START_KINDS if k != TRUE]
+    began = any(f"start/{k}/episodes" in r for r in run.rows for k in kinds)
+    return _grid(run, _RESTARTS) if began else ""
+
+
+def _grid(run: Run, charts: Sequence[tuple[str, tuple[str, ...], bool]]) -> str:
     out = []
-    for title, keys, floor in _LEARNING:
+    for title, keys, floor in charts:
+        # "true" of start/true/score, "entropy play" of ppo/entropy_play.
         series = [Series(k.split("/")[1].replace("_", " "), *run.column(k)) for k in keys]
         mark = None
         if keys == ("ppo/approx_kl",) and (limit := _setting(run.config, "kl_limit")):
             mark = (limit, "kl_limit")
         chart = svg.lines(
-            series, title, width=400, height=190, y=(0.0 if floor else None, None), mark=mark,
+            [x for x in series if len(x.x)], title, width=400, height=190, y=(0.0 if floor else None, None), mark=mark,
         )
         if chart:
             out.append(f"<figure><figcaption>{title}</figcaption>{chart}</figure>")
@@ -248,14 +273,14 @@ def _time(run: Run) -> str:
         column = [float(r.get(f"time/{name}", 0.0)) for r in rows]
         if any(column):
             parts[name.replace("_", " ")] = column
-    whole = [float(r["time/iteration"]) + float(r.get("time/between", 0.0)) for r in rows]
+    whole = [float(r["time/iteration"]) for r in rows]
     known = [sum(c) for c in zip(*parts.values(), strict=True)] if parts else [0.0] * len(rows)
     parts["rest"] = [max(0.0, a - b) for a, b in zip(whole, known, strict=True)]
     total = sum(sum(v) for v in parts.values()) or 1.0
     shares = sorted(((k, sum(v)) for k, v in parts.items()), key=lambda p: -p[1])
     chart = svg.stacked([float(r["game_steps"]) for r in rows], parts, "seconds of an iteration by phase")
     bars = svg.bars([(k, v, f"{100 * v / total:.1f} %, {_clock(v)}") for k, v in shares], "share of the time by phase")
-    x, speed = run.column("game_steps_per_s")
+    x, speed = run.column("speed/game_steps_per_s")
     fast = svg.lines([Series("game steps/s", x, speed)], "game steps per second", height=160, y=(0.0, None))
     return (
         "<h3>Share of the run</h3>" + bars + "<h3>Seconds of an iteration</h3>" + chart
