@@ -94,7 +94,8 @@ def _dispatch(argv: list[str]) -> int:
         print(_version())
         return 0
     plays = word in TRAINER_COMMANDS or (word in TOOLS and word not in _WITHOUT_BATTLES)
-    if plays and not {"-h", "--help", "--print_config"} & set(rest) and os.environ.get("LOCAL_RANK", "0") == "0":
+    asks = any(a in ("-h", "--help") or a.startswith("--print_config") for a in rest)
+    if plays and not asks and os.environ.get("LOCAL_RANK", "0") == "0":
         _announce_compilation()
     if word in TRAINER_COMMANDS:
         from .trainer_cli import run
