@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from .output import write_json
 #: How a player is written on the command line.
 PLAYER = (
     "a snapshot (RUN/snapshots/ID), bot folder, checkpoint or run folder, first_bot (which comes with the package), or "
-    "a scripted opponent's name (push, ...)"
+    "a scripted opponent's name (push, ...) or the class path of one of your own (my_bots.Rusher)"
 )
+_CLASS_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _EPILOG = """\
 --json writes {"schema": 1, "tool": "evaluate", "inputs": {"a", "b", "games", "seed", "sharp", "deck"},
 "result": {"score", "low", "high", "games", "pairs"}}: A's score, wins and half the draws per game, with its 95 %
@@ -67,7 +69,7 @@ def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, A
     Raises:
         UserError: a player is neither a bot nor a scripted opponent, or two bots cannot meet.
     """
-    from ..battle.opponents import EXTRA, LADDER, PREFIX
+    from ..battle.opponents import EXTRA, LADDER, PREFIX, make_opponent
     from ..battle.spec import BattleSpec
     from ..ladder.bot import Bot, check_same_rows
     from ..ladder.bot_files import SHIPPED
@@ -77,6 +79,10 @@ def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, A
     for label, text in zip("ab", (a, b), strict=True):
         if text.removeprefix(PREFIX) in (*LADDER, *EXTRA):
             names.append(PREFIX + text.removeprefix(PREFIX))
+            continue
+        if not Path(text).exists() and _CLASS_PATH.fullmatch(text):
+            make_opponent(text)  # an opponent of a user's own; says what is wrong with it before anything is played
+            names.append(PREFIX + text)
             continue
         if not Path(text).exists() and text not in SHIPPED:
             known = (*LADDER, *EXTRA, *SHIPPED)

@@ -126,6 +126,21 @@ def test_what_cannot_be_replayed_says_so(bot: Bot) -> None:
         replay_record(record, BattleSpec())
 
 
+class Rusher:
+    """An opponent of a user's own: the first legal card, always."""
+
+    def act(self, obs: dict[str, np.ndarray], mask: np.ndarray, rng: np.random.Generator) -> int:
+        assert obs["vector"].ndim == 1, "RoyaleGym's default view"
+        return int(np.flatnonzero(mask)[-1])
+
+
+def test_an_opponent_of_ones_own_is_met_by_its_class_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate_tool.main(["tests.ladder.test_scores.Rusher", "noop", "--games", "2"]) == 0
+    assert "Rusher against noop: 2-0-0" in capsys.readouterr().out
+    with pytest.raises(UserError, match="nowhere"):
+        evaluate_tool.main(["nowhere.Bot", "noop"])
+
+
 def test_the_evaluate_tool(bot: Bot, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bot.save(tmp_path / "a")
     out = tmp_path / "result.json"
