@@ -39,7 +39,8 @@ class RolloutSettings:
             of milliseconds, and a machine that swaps or sleeps may take a thousand times that.
         overlap: collect the next rollout with a frozen copy of the policy while the update runs. It pays where the
             update leaves the cores alone, so on a GPU; two CPU cores gained 4 to 17 %. Off, because the policy that
-            acts is one update old, whose cost in learning nobody has measured, and the rows are held twice.
+            acts is one update old (one seed of 200,000 game steps scored 0.870 with and 0.890 without: no large cost,
+            and no proof that there is none), and the rows are held twice.
         max_rounds: a rollout that needs more halts with one sentence; 20,000 rounds are hours of battle.
     """
 
