@@ -87,7 +87,12 @@ def test_the_commands_run_in_the_readmes_order(desk: Path, monkeypatch: pytest.M
     assert (desk / "bot.onnx").exists()
 
 
-def test_the_programs_run(desk: Path) -> None:
+def test_the_programs_run(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (desk / "runs" / "first_bot-1").exists():
+        # Another process ran the commands: the programs want the bot that they made.
+        monkeypatch.chdir(desk)
+        monkeypatch.syspath_prepend(desk)
+        assert command(next(c for c in COMMANDS if " fit --config configs/first_bot.yaml" in c)) == 0
     for body in PROGRAMS:
         if body.startswith("# "):
             continue  # a file the commands above have used
