@@ -81,7 +81,10 @@ def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, A
             names.append(PREFIX + text.removeprefix(PREFIX))
             continue
         if not Path(text).exists() and _CLASS_PATH.fullmatch(text):
-            make_opponent(text)  # an opponent of a user's own; says what is wrong with it before anything is played
+            try:
+                make_opponent(text)  # before anything is played
+            except UserError as exc:
+                raise UserError(f"player {text!r} is no path, and as an opponent of your own: {exc}") from exc
             names.append(PREFIX + text)
             continue
         if not Path(text).exists() and text not in SHIPPED:

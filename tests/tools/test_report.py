@@ -151,15 +151,27 @@ def test_a_run_that_restarted_battles_shows_what_came_of_it(run: Path) -> None:
 def test_payoff_and_ratings(run: Path) -> None:
     ratings = strength.ratings_of(read_run(run, 0))
     assert ratings is not None
-    assert [p for p, *_ in strength.rating_rows(ratings)] == ["live:40", "snap-a", "scripted:noop"]
-    rows = {p: over for p, _, over, _ in strength.rating_rows(ratings, "snap-a")}
-    assert (rows["snap-a"].elo, rows["snap-a"].se) == (0.0, 0.0)
-    assert rows["live:40"] == ratings.difference("live:40", "snap-a")
-    assert [over for _, _, over, _ in strength.rating_rows(ratings)] == [None] * 3, "without a champion"
+    assert [r.player for r in strength.rating_rows(ratings)] == ["live:40", "snap-a", "scripted:noop"]
     names, table = strength.payoff(ratings)
     of = {(a, b): table[i][j] for i, a in enumerate(names) for j, b in enumerate(names)}
     assert of["live:40", "scripted:noop"] == (1.0, 12), "both seats counted"
     assert of["snap-a", "scripted:noop"][1] == 0, "never met"
+
+
+def test_ratings_are_distances_to_the_champion_or_have_their_own_errors(run: Path) -> None:
+    made = read_run(run, 0)
+    ratings = strength.ratings_of(made)
+    assert ratings is not None
+    over, own = ratings.difference("live:40", "snap-a"), ratings.of("live:40")
+    assert over is not None
+    assert own is not None
+    text = page.render(made)
+    assert "<th>over the champion</th>" in text
+    assert f"{over.elo:+.0f}&nbsp;±&nbsp;{1.96 * over.se:.0f}" in text
+    made.ladder = {**(made.ladder or {}), "champion": None}
+    text = page.render(made)
+    assert "<th>± 95 %</th>" in text
+    assert f"<td>±&nbsp;{1.96 * own.se:.0f}</td>" in text
 
 
 def test_behaviour_counts_what_the_traces_say(run: Path) -> None:

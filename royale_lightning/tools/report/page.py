@@ -153,13 +153,17 @@ def _ladder(run: Run) -> str:
         roles = {m["snapshot"]: m for m in (run.ladder or {}).get("members", []) if "snapshot" in m}
         champion = (run.ladder or {}).get("champion")
         rows = []
-        for player, elo, over, games in strength.rating_rows(ratings, champion):
-            role = str(roles.get(player, {}).get("role", ""))
-            role += (", " if role else "") + "champion" if player == champion else ""
-            told = "" if over is None or player == champion else f"{over.elo:+.0f} ± {1.96 * over.se:.0f}"
-            rows.append([_t(strength.short(player)), f"{elo:.0f}", told.replace(" ", "&nbsp;"), str(games), _t(role)])
-        out.append("<h3>Ratings</h3>" + _table(["player", "rating", "over the champion", "games", "role"], rows))
-        out.append(_note("Elo points; the distance to the champion with its own 95 % interval."))
+        for r in strength.rating_rows(ratings):
+            role = str(roles.get(r.player, {}).get("role", ""))
+            role += (", " if role else "") + "champion" if r.player == champion else ""
+            over = ratings.difference(r.player, champion or "")
+            # Without a champion there is nobody to be compared with, and the rating's own error is all there is.
+            told = f"± {1.96 * r.se:.0f}" if over is None else f"{over.elo:+.0f} ± {1.96 * over.se:.0f}"
+            told = "" if r.player == champion else told.replace(" ", "&nbsp;")
+            rows.append([_t(strength.short(r.player)), f"{r.elo:.0f}", told, str(r.games), _t(role)])
+        column = "over the champion" if champion in ratings else "± 95 %"
+        out.append("<h3>Ratings</h3>" + _table(["player", "rating", column, "games", "role"], rows))
+        out.append(_note("Elo points, with 95 % intervals; a distance to the champion has an interval of its own."))
         out.append("<h3>Who beats whom</h3>" + _payoff(ratings))
     if run.verdicts:
         rows = [

@@ -16,7 +16,7 @@ from .read import Row, Run
 from .svg import Series
 
 if TYPE_CHECKING:
-    from ...ladder.rating import Interval, Ratings
+    from ...ladder.rating import Rating, Ratings
     from ...ladder.results import Result
 
 _LEARNER = "live:"
@@ -112,14 +112,10 @@ def ratings_of(run: Run) -> Ratings | None:
     return ratings if ratings.players else None
 
 
-def rating_rows(ratings: Ratings, champion: str | None = None) -> list[tuple[str, float, Interval | None, int]]:
-    """``(player, rating, distance to the champion, games)``, strongest first; of the learner's selves the latest alone.
-
-    The distance has the error of a difference; it is None where there is no champion, and the champion's own is 0.
-    """
+def rating_rows(ratings: Ratings) -> list[Rating]:
+    """Strongest first; of the learner's selves the latest alone."""
     live = sorted((p for p in ratings.players if p.startswith(_LEARNER)), key=lambda p: int(p.split(":")[1]))
-    shown = [r for r in ratings.ranking() if r.player not in live[:-1]]
-    return [(r.player, r.elo, ratings.difference(r.player, champion or ""), r.games) for r in shown]
+    return [r for r in ratings.ranking() if r.player not in live[:-1]]
 
 
 def payoff(ratings: Ratings) -> tuple[list[str], list[list[tuple[float, int]]]]:
@@ -127,7 +123,7 @@ def payoff(ratings: Ratings) -> tuple[list[str], list[list[tuple[float, int]]]]:
 
     The strongest players, as many as a page shows.
     """
-    names = [p for p, *_ in rating_rows(ratings)][:_PLAYERS]
+    names = [r.player for r in rating_rows(ratings)][:_PLAYERS]
     score, games = ratings.matches.payoff
     at = {p: i for i, p in enumerate(ratings.matches.players)}
     table = [[(float(score[at[a], at[b]]), int(games[at[a], at[b]])) for b in names] for a in names]
