@@ -16,8 +16,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from .battle.spec import BattleSpec as BattleSpec
+    from .bots.bot import Bot as Bot
+    from .cli.trainer_defaults import defaults as defaults
     from .errors import UserError as UserError
-    from .ladder.bot import Bot as Bot
     from .nn.protocol import ActorCritic as ActorCritic
     from .nn.protocol import Inputs as Inputs
     from .parts import part as part
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from .rollout.data import SelfPlayData as SelfPlayData
     from .rollout.settings import OpponentShares as OpponentShares
     from .rollout.settings import RolloutSettings as RolloutSettings
-    from .trainer_defaults import defaults as defaults
 
 _WHERE = {
     "ActorCritic": "nn.protocol",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from royale_lightning.cli import main
+from royale_lightning.cli.console import main
 
 
 def test_a_toy_task_is_learned_through_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,11 +21,11 @@ ALLOWED = {
     },
     "battle/streams.py": {"np.random.Generator", "np.random.PCG64"},
     # RoyaleGym's own seeding of an evaluated battle, so that both play the same one.
-    "battle/arena.py": {"np.random.default_rng"},
-    "ladder/evaluate.py": {"np.random.default_rng"},
+    "battle/steps/arena.py": {"np.random.default_rng"},
+    "bots/evaluate.py": {"np.random.default_rng"},
     # Constants: the same interval and the same sample of states for the same data.
     "metrics/intervals.py": {"np.random.default_rng"},
-    "battle/codec.py": {"np.random.default_rng"},
+    "battle/rows/codec.py": {"np.random.default_rng"},
     "tools/export.py": {"np.random.default_rng"},
 }
 _TORCH = {

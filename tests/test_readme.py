@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from royale_lightning.cli import main
+from royale_lightning.cli.console import main
 from royale_lightning.metrics.shipped import shipped_alarms
 
 ROOT = Path(__file__).parents[1]

@@ -12,10 +12,10 @@ from lightning.pytorch import Trainer
 
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.callbacks import RunCheckpoint
+from royale_lightning.cli.trainer_defaults import defaults
 from royale_lightning.ppo.module import SelfPlayModule
 from royale_lightning.rollout.data import SelfPlayData
 from royale_lightning.rollout.settings import RolloutSettings
-from royale_lightning.trainer_defaults import defaults
 
 ITERATIONS = 1000
 

@@ -13,7 +13,7 @@ from numba import njit
 from royalegym.protocol import BattleState, DeployResult, TowerSlot, Winner
 from royalegym.reward import CombinedReward, CrownReward, RewardFunction, TowerHPReward, WinLossReward
 
-from .wire import G_OVER, G_WINNER, P_CROWNS, P_TOWER_HP, P_TOWER_MAX
+from .engine.state_json import G_OVER, G_WINNER, P_CROWNS, P_TOWER_HP, P_TOWER_MAX
 
 #: Columns of a linear reward's coefficients.
 (R_WIN, R_DRAW, R_CROWN, R_TOWER, R_POTENTIAL, R_GAMMA, R_KING, R_PRINCESS) = range(8)

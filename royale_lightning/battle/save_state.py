@@ -23,8 +23,8 @@ from royalegym import STARTER_DECK
 from royalegym.protocol import MatchSetup
 
 from ..errors import UserError
-from .engine import decode_state, new_battle, reset_battle, shared_engine
-from .saved_memory import MemoryBytes
+from .engine.engine import decode_state, new_battle, reset_battle, shared_engine
+from .engine.saved_memory import MemoryBytes
 from .stamp import Stamp
 
 _KIND = "royale_lightning.save_state"

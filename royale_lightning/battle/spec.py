@@ -21,21 +21,21 @@ from royalegym.state_mutator import DefaultStateMutator, StateMutator
 
 from ..errors import UserError, near_matches
 from ..parts import Part, PartLike
-from . import codec
 from .actions import ActionLayout
-from .codec import LEAST_STATES
-from .engine import engine_identity, shared_engine
-from .entities_layout import ENTITIES
-from .layout import MASK, Field, RowLayout
+from .engine.engine import engine_identity, shared_engine
 from .rewards import REWARDS, linear_terms
+from .rows import codec
+from .rows.codec import LEAST_STATES
+from .rows.entities_layout import ENTITIES
+from .rows.layout import MASK, Field, RowLayout
 
 OBSERVATIONS = {
-    "entities": "royale_lightning.battle.entities.EntitiesObsBuilder",
+    "entities": "royale_lightning.battle.rows.entities.EntitiesObsBuilder",
     "spatial": "royalegym.SpatialObsBuilder",
 }
 #: Observations with a compiled row encoder, by the class that RoyaleGym's environment builds them with.
 COMPILED = {
-    "royale_lightning.battle.entities.EntitiesObsBuilder": "entities",
+    "royale_lightning.battle.rows.entities.EntitiesObsBuilder": "entities",
     "royalegym.obs.SpatialObsBuilder": "spatial",
 }
 #: Keys of an observation that repeat the mask; a row stores the mask once, packed.
@@ -60,7 +60,7 @@ class BattleSpec:
         termination, truncation: further RoyaleGym ``DoneCondition`` s.
         actions: a RoyaleGym ``ActionParser``; unset, the 2,305 actions of ``TileActionParser``.
         command_delay_ticks: ticks between a tap and its play; the live game's client shows 21 to 22.
-        codec_states: states played to decide how an observation of your own is stored (``battle/codec.py``); at least
+        codec_states: states played to decide how an observation of your own is stored (``battle/rows/codec.py``); at least
             1,000, a second or two. 0 stores every key as its space declares it.
         frame_stack: frames the network sees, the present one last. The others are the seat's latest decisions of the
             episode that had a choice, zeros before its first; every field has a leading axis of frames.
@@ -189,7 +189,7 @@ class BattleSpec:
             UserError: one sentence that names the setting.
         """
         self.deck_ids()
-        from .env_arena import make_env
+        from .steps.env_arena import make_env
 
         try:
             env = make_env(self)
@@ -251,7 +251,7 @@ class BattleSpec:
         if self.shipped_observation == "entities":
             return ENTITIES
         if self.shipped_observation == "spatial":
-            from .spatial_row import spatial_layout
+            from .rows.spatial_row import spatial_layout
 
             return spatial_layout(self.action_layout.n_actions)
         if self.codec_states:

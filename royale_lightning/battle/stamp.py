@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 
-from .engine import engine_identity, shared_engine
+from .engine.engine import engine_identity, shared_engine
 from .spec import BattleSpec
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 
 from ..errors import UserError
-from ..jsonl import JsonLines, discard_tail
 from ..metrics.alarms import ALARMS, HALT, Alarm, Event, Panel, assemble
 from ..metrics.shipped import shipped_alarms
 from ..parts import Part, PartLike
+from ..run.jsonl import JsonLines, discard_tail
 from .base import RunCallback, is_dry
 from .row import game_steps, iteration_row, iterations_done
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, Timer
 
-from ..devices import check_devices
 from ..errors import UserError
+from ..run.devices import check_devices
 from .row import forget_row
 
 #: Epoch-end order, by class name (a subclass takes its parent's place). Each acts on what those before it did: the

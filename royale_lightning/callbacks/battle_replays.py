@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 from lightning.pytorch import LightningModule, Trainer
 from royalegym.env import ClashParallelEnv
 
-from ..battle.arena import LEARNER
+from ..battle.steps.arena import LEARNER
+from ..bots.chosen_battles import ChosenBattles
 from ..errors import UserError
-from ..ladder.chosen_battles import ChosenBattles
-from ..loggers import log_replays
 from .base import RunCallback, is_dry
+from .loggers import log_replays
 from .row import add_seconds, iteration_row, iterations_done
 
 OnWritten = Callable[[Trainer, Path], None]
@@ -82,9 +82,9 @@ class BattleReplays(RunCallback):
 
     def _write(self, trainer: Trainer, pl_module: Any, folder: Path) -> None:
         # Here: a run without replays never imports a page.
-        from ..battle.env_arena import make_env
-        from ..ladder.decisions import DecisionLog
-        from ..ladder.replays import replay_record, write_replay
+        from ..battle.steps.env_arena import make_env
+        from ..bots.decisions import DecisionLog
+        from ..bots.replays import replay_record, write_replay
 
         spec = trainer.datamodule.battle  # type: ignore[attr-defined]
         self._env = self._env or make_env(spec)

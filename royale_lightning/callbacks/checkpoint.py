@@ -16,10 +16,10 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from ..checkpoint_files import check_room, numbered, publish, write_manifest
 from ..errors import UserError
-from ..run_folder import CHECKPOINTS
-from ..signals import StopNow
+from ..run.checkpoints import check_room, numbered, publish, write_manifest
+from ..run.folder import CHECKPOINTS
+from ..run.signals import StopNow
 from .base import RunCallback, is_dry
 from .global_random import gather_random_state, set_random_state
 from .row import add_to_next_row, game_steps, iterations_done
@@ -35,7 +35,7 @@ OnSaved = Callable[[Trainer, Path], None]
 def keep_bot(trainer: Trainer, path: Path) -> None:
     """``RUN/bot/`` follows each checkpoint of a module whose checkpoints hold a bot."""
     if hasattr(trainer.lightning_module, "bot"):
-        from ..ladder.bot_files import update_bot
+        from ..bots.bot_files import update_bot
 
         folder = path.parent.parent / "bot"
         try:

@@ -11,9 +11,9 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
-from .. import run_folder
 from ..errors import near_matches
-from ..identity import TUNED, Change
+from ..run import folder as run_folder
+from ..run.identity import TUNED, Change
 from .base import RunCallback, callbacks_of, is_dry
 from .checkpoint import RunCheckpoint
 from .resume_rules import identity_of, resume_rules

@@ -8,9 +8,9 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
-from ..jsonl import JsonLines, discard_tail
-from ..loggers import log_settings
+from ..run.jsonl import JsonLines, discard_tail
 from .base import RunCallback, is_dry
+from .loggers import log_settings
 from .resume_rules import identity_of
 from .row import iteration_row
 

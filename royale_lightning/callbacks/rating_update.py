@@ -8,7 +8,7 @@ from lightning.pytorch import LightningModule, Trainer
 
 from ..errors import UserError
 from ..ladder.ladder import Ladder
-from ..ladder.rating import RATERS, Rater
+from ..ladder.ratings.rating import RATERS, Rater
 from ..ladder.results import live_player
 from ..ladder.schedule import affordable, rating_games
 from ..ladder.seeds import rating_seeds
@@ -48,7 +48,7 @@ class RatingUpdate(RunCallback):
         self.rater = Part.of(rater, "RatingUpdate.rater", RATERS)
 
     def identity_fields(self) -> dict[str, Any]:
-        """What of it decides a run (:mod:`royale_lightning.identity`)."""
+        """What of it decides a run (:mod:`royale_lightning.run.identity`)."""
         return {"battles": self.battles, "share": self.share, "rater": self.rater}
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -56,7 +56,7 @@ class RatingUpdate(RunCallback):
         if not isinstance(made, Rater):
             raise UserError(
                 f"RatingUpdate.rater: {self.rater.class_path} is no Rater; derive it from "
-                "royale_lightning.ladder.rating.Rater"
+                "royale_lightning.ladder.ratings.rating.Rater"
             )
         trainer.datamodule.ladder.rater = made  # type: ignore[attr-defined]
 

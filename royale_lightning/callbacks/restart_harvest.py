@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from ..battle.arena import LEARNER, build_games
 from ..battle.opponents import EXTRA, LADDER, PREFIX
 from ..battle.round import Assignment
 from ..battle.save_state import Refused, SaveStateCodec
 from ..battle.spec import BattleSpec
 from ..battle.stamp import Stamp, stamp_of
+from ..battle.steps.arena import LEARNER, build_games
 from ..errors import UserError
 from ..ppo.schedule import Scheduled
 from ..restarts.bank import MAGIC, read_bank, write_bank
@@ -97,7 +97,7 @@ class RestartHarvest(RunCallback):
         self._credits: list[float] = []
 
     def identity_fields(self) -> dict[str, Any]:
-        """What of it decides a run (:mod:`royale_lightning.identity`)."""
+        """What of it decides a run (:mod:`royale_lightning.run.identity`)."""
         bank = None if self.import_bank is None else str(self.import_bank)
         return {
             "share": self.share, "budget": self.budget, "pool": asdict(self.settings), "markers": asdict(self.markers),

@@ -9,8 +9,8 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from ..errors import UserError
-from ..identity import FIXED, Change, Identity, own_code, plain, versions
-from ..jsonl import JsonLines, discard_tail
+from ..run.identity import FIXED, Change, Identity, own_code, plain, versions
+from ..run.jsonl import JsonLines, discard_tail
 from .base import RunCallback, callbacks_of, is_dry
 from .checkpoint import FORMAT_VERSION, STAMP
 from .row import game_steps, iteration_row
@@ -50,7 +50,7 @@ def identity_of(trainer: Trainer) -> Identity:
 class ResumeRules(RunCallback):
     """Refuse a checkpoint that this run could not continue as itself; apply and record what may change.
 
-    A checkpoint's identity (:mod:`royale_lightning.identity`) is compared with this run's. A fixed field that differs
+    A checkpoint's identity (:mod:`royale_lightning.run.identity`) is compared with this run's. A fixed field that differs
     is refused. A tunable or noted one is printed, written to ``drift.jsonl`` in the run folder, and counted as
     ``run/drifts`` in every later row, which is 0 in a run that never drifted.
 

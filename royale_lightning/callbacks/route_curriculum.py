@@ -8,14 +8,14 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
-from ..battle.arena import LEARNER
 from ..battle.opponents import PREFIX, is_scripted
 from ..battle.round import CURRICULUM, EpisodeRecord, Start
 from ..battle.stamp import Stamp
+from ..battle.steps.arena import LEARNER
 from ..battle.streams import stream_seed
+from ..bots.bot import Bot
+from ..bots.evaluate import BATTLES, PlannedGame, Policy, Referee
 from ..errors import UserError
-from ..ladder.bot import Bot
-from ..ladder.evaluate import BATTLES, PlannedGame, Policy, Referee
 from ..ppo.schedule import Scheduled
 from ..restarts.curriculum import CurriculumSettings
 from ..restarts.demonstrations import RouteDemonstrations
@@ -110,7 +110,7 @@ class RouteCurriculum(RunCallback):
         self._referee: Referee | None = None
 
     def identity_fields(self) -> dict[str, Any]:
-        """What of it decides a run (:mod:`royale_lightning.identity`)."""
+        """What of it decides a run (:mod:`royale_lightning.run.identity`)."""
         return {
             "share": self.share, "bucket_share": self.bucket_share, "budget": self.budget, "probes": self.probes,
             "games": self.games,

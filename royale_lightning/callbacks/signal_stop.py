@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning.pytorch import LightningModule, Trainer
 
-from ..signals import StopSignals
+from ..run.signals import StopSignals
 from .base import RunCallback
 
 
@@ -12,7 +12,7 @@ class SignalStop(RunCallback):
     """The first SIGINT or SIGTERM stops at the iteration's end, the second stops now.
 
     After the first, the run ends like any other, its checkpoint written. The second raises
-    :class:`~royale_lightning.signals.StopNow`, and ``RunCheckpoint`` saves a checkpoint marked mid-iteration. Works
+    :class:`~royale_lightning.run.signals.StopNow`, and ``RunCheckpoint`` saves a checkpoint marked mid-iteration. Works
     in a notebook too, where Lightning alone would end the cell with ``SystemExit`` and leave SIGINT ignored.
     """
 

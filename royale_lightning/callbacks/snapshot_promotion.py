@@ -11,7 +11,7 @@ from ..battle.opponents import PREFIX, make_opponent
 from ..errors import UserError
 from ..ladder.admission import Cadence, Judges, consider
 from ..ladder.eviction import EVICTIONS, EvictionPolicy
-from ..ladder.gate import GATES, PromotionGate
+from ..ladder.gate.gate import GATES, PromotionGate
 from ..ladder.ladder import Ladder
 from ..parts import Part, PartLike
 from .base import RunCallback, is_dry
@@ -72,7 +72,7 @@ class SnapshotPromotion(RunCallback):
         )
 
     def identity_fields(self) -> dict[str, Any]:
-        """What of it decides a run (:mod:`royale_lightning.identity`)."""
+        """What of it decides a run (:mod:`royale_lightning.run.identity`)."""
         return {**asdict(self.cadence), "anchors": self.judges.anchors, "gate": self.gate, "eviction": self.eviction}
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ..bots.bot import Bot
+from ..bots.evaluate import PlannedGame
 from ..nn import actor_state_dict
-from .bot import Bot
-from .evaluate import PlannedGame
 from .eviction import EvictionPolicy
-from .gate import PromotionGate, run_gate
+from .gate.gate import PromotionGate, run_gate
+from .gate.pairs import PairRequest
+from .gate.verdict import GateContext, Verdict
 from .ladder import Ladder
-from .pairs import PairRequest
 from .pool import Member
 from .schedule import affordable, snapshot_due
-from .verdict import GateContext, Verdict
 
 PURPOSE = "gate"
 FIRST, CADENCE, GATE, STARVED = "first", "cadence", "gate", "starved"

@@ -24,13 +24,13 @@ import msgspec
 
 from ..battle.opponents import is_scripted
 from ..battle.spec import BattleSpec
+from ..bots.bot_files import write_atomic
+from ..bots.evaluate import PlannedGame, Policy, Referee
 from ..errors import UserError
-from .bot_files import write_atomic
-from .evaluate import PlannedGame, Policy, Referee
 from .matchmaker import OpponentTable, PfspSettings
 from .pfsp import LearnerRecord, PfspTable, pfsp
 from .pool import Member, Pool
-from .rating import DavidsonRater, Rater, Ratings
+from .ratings.rating import DavidsonRater, Rater, Ratings
 from .results import LIVE, TRUE_START, LogMark, Result, ResultsLog, read_results
 from .snapshots import FOLDER, SnapshotStore
 

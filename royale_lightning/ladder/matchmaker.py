@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..battle.arena import LEARNER
 from ..battle.opponents import PREFIX
+from ..battle.steps.arena import LEARNER
 from ..battle.streams import generator
 from .pfsp import check_pfsp
 

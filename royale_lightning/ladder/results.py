@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 
 from ..errors import UserError
-from ..jsonl import JsonLines, discard_tail
+from ..run.jsonl import JsonLines, discard_tail
 
 Kind = Literal["eval", "train", "probe"]
 KINDS: tuple[str, ...] = get_args(Kind)

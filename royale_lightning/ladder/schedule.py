@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..battle.opponents import LADDER, PREFIX
-from .evaluate import PlannedGame, paired_games
+from ..bots.evaluate import PlannedGame, paired_games
 
 
 def affordable(share: float, game_steps: int, spent: int, battle_steps: float) -> int:

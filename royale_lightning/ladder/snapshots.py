@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 from ..battle.spec import BattleSpec
+from ..bots.bot import Bot
+from ..bots.bot_files import RECORD, WEIGHTS, BotRecord, Weights, read_bot, write_bot
 from ..errors import UserError
-from .bot import Bot
-from .bot_files import RECORD, WEIGHTS, BotRecord, Weights, read_bot, write_bot
 
 FOLDER = "snapshots"
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..parts import Part, PartLike
-from ..rollout.minibatch import unpack
 from .protocol import ActorCritic, Inputs, StagedLogits
+from .rows import unpack
 
 #: Short names of the shipped networks.
 NETWORKS = {

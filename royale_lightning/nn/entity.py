@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .entity_tokens import FIXED, GLOBAL, HAND, NEXT, EntityTokens
-from .packing import Gather, PackedAttention, PaddedAttention, ScatterReLU, packed, padded
 from .protocol import ActorCritic, Inputs, Observation, StagedLogits
+from .ragged_attention import Gather, PackedAttention, PaddedAttention, ScatterReLU, packed, padded
 
 
 class Block(nn.Module):

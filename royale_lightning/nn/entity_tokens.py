@@ -1,6 +1,6 @@
 """From an ``entities`` row to tokens: the first half of the entity network.
 
-Column meanings, units and clips are in ``battle/entities_layout.py``; here each becomes a number of order one.
+Column meanings, units and clips are in ``battle/rows/entities_layout.py``; here each becomes a number of order one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..battle.entities_layout import ENTITIES
+from ..battle.rows.entities_layout import ENTITIES
 from ..errors import UserError
 from .protocol import Inputs, Observation
 

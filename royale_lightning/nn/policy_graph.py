@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..battle.actions import ActionLayout
-from ..battle.layout import MASK, RowLayout
+from ..battle.rows.layout import MASK, RowLayout
 from .distribution import MaskedCategorical
 from .protocol import ActorCritic
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from ..battle.actions import ActionLayout
-from ..battle.layout import RowLayout
+from ..battle.rows.layout import RowLayout
 
 #: One batch of observations: every field of the row layout (``RowLayout.fields``) as a tensor ``[B, ...]``, and
 #: ``action_mask`` as bool ``[B, n_actions]``.

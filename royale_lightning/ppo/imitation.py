@@ -12,7 +12,7 @@ from ..battle.streams import generator
 from ..errors import UserError
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import Inputs
-from ..rollout.minibatch import rows_to_tensor, unpack
+from ..nn.rows import rows_to_tensor, unpack
 from .auxiliary import AuxiliaryLoss, Step
 from .schedule import Scheduled
 

@@ -21,9 +21,10 @@ from ..nn.build import seeded
 from ..nn.compiled import CompiledForward
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic, Inputs
+from ..nn.rows import unpack
 from ..parts import Part, PartLike
 from ..rollout.advantage import ESTIMATORS
-from ..rollout.minibatch import Minibatch, unpack
+from ..rollout.minibatch import Minibatch
 from .auxiliary import TERMS, AuxiliaryLoss, Step, build_terms, gradient_shares
 from .loss import Stages, explained_variance, ppo_loss
 from .schedule import progress
@@ -31,8 +32,8 @@ from .settings import PPOSettings
 from .warm_start import load_actor
 
 if TYPE_CHECKING:
-    from ..ladder.bot import Bot
-    from ..measure import Measure
+    from ..bots.bot import Bot
+    from ..bots.measure import Measure
 
 #: The first minibatch of an iteration is computed by the weights that acted, so every ratio is 1 but for rounding.
 RATIO_TOLERANCE = {"32": 1e-3, "bf16": 5e-2, "16": 5e-2}
@@ -123,7 +124,7 @@ class SelfPlayModule(pl.LightningModule):
         )
 
     def identity_fields(self) -> dict[str, Any]:
-        """What of this module decides a run (:mod:`royale_lightning.identity`)."""
+        """What of this module decides a run (:mod:`royale_lightning.run.identity`)."""
         estimator = Part.of(self.ppo.advantage, "ppo.advantage", ESTIMATORS)
         return {
             "network": self.network_part, "ppo": {**asdict(self.ppo), "advantage": estimator},
@@ -258,7 +259,7 @@ class SelfPlayModule(pl.LightningModule):
     # ---- bots and scores -------------------------------------------------------------------------------------
     def bot(self) -> Bot:
         """The network as it stands, as a bot; it shares the weights."""
-        from ..ladder.bot import Bot
+        from ..bots.bot import Bot
 
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         run = Path(self.trainer.default_root_dir).resolve().name
@@ -294,7 +295,7 @@ class SelfPlayModule(pl.LightningModule):
         return self._measure()
 
     def _measure(self) -> str:
-        from ..ladder.scores import measure
+        from ..bots.scores import measure
 
         if not self.trainer.is_global_zero:
             return ""

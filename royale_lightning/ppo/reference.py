@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..bots.bot import Bot
 from ..errors import UserError
-from ..ladder.bot import Bot
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic, Inputs
 from .auxiliary import AuxiliaryLoss, Step

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..bots.bot import fill
+from ..bots.bot_files import read_bot
 from ..errors import UserError
-from ..ladder.bot import fill
-from ..ladder.bot_files import read_bot
 from ..nn.protocol import ActorCritic, Inputs
 
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..battle.arena import build_games
-from ..battle.replay import Replay
 from ..battle.save_state import SaveStateCodec
 from ..battle.spec import BattleSpec
+from ..battle.steps.arena import build_games
+from ..battle.steps.replay import Replay
 from .routes import record_of
 from .state import Reference, Route
 from .store import TrajectoryStore

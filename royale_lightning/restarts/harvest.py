@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..battle.arena import build_games
-from ..battle.replay import Replay, ReplayMismatch
 from ..battle.round import EpisodeRecord
 from ..battle.save_state import Refused, SaveStateCodec
 from ..battle.spec import BattleSpec
+from ..battle.steps.arena import build_games
+from ..battle.steps.replay import Replay, ReplayMismatch
 from ..battle.streams import generator
 from ..errors import UserError
 from .markers import MarkerSettings

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..battle.arena import LEARNER
 from ..battle.opponents import is_scripted
-from ..battle.replay import Replay
 from ..battle.round import EpisodeRecord, Situation
+from ..battle.steps.arena import LEARNER
+from ..battle.steps.replay import Replay
 from .key import Position, advantage_rank, bucket_key
 from .markers import Marker, MarkerFinder, MarkerSettings, confirmed
 from .state import Key, Priority, Rank, RestartPoint, Route, Segment, Stamp, pack_commands
@@ -26,7 +26,7 @@ class Minted:
     Attributes:
         points: of every learner's seat, by time, blue before red.
         routes: of the learner's seats that were asked for.
-        cost: game steps replayed, saves counted as so many game steps (``battle.replay.SAVE_STEPS``).
+        cost: game steps replayed, saves counted as so many game steps (``battle.steps.replay.SAVE_STEPS``).
     """
 
     points: tuple[RestartPoint, ...]

@@ -13,23 +13,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..battle.arena import LEARNER
 from ..battle.opponents import is_scripted
 from ..battle.round import CHOICE, IDLE, RUNNING, TRUE_START, Assignment, EpisodeRecord, SavedBattle
 from ..battle.spec import BattleSpec
+from ..battle.steps.arena import LEARNER
+from ..battle.steps.sources import RolloutSource
 from ..battle.streams import generator, stream_seed, uniforms
+from ..bots.frozen import FrozenActors
 from ..errors import UserError
-from ..ladder.frozen import FrozenActors
 from ..ladder.matchmaker import Matchmaker, OpponentTable
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic
+from ..nn.rows import rows_to_tensor, unpack
 from .advantage import Cells
-from .frames import FrameIndex
-from .minibatch import rows_to_tensor, unpack
-from .sources import RolloutSource
+from .frame_index import FrameIndex
+from .lost_battles import Voids
 from .staging import Staging
 from .starts import StartAuthority
-from .voids import Voids
 
 #: Longest random start of a battle, in game steps; most battles last 360.
 STAGGER_STEPS = 300

@@ -16,20 +16,20 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import IterableDataset
 
-from .. import run_folder
-from ..battle.engine import engine_identity
+from ..battle.engine.engine import engine_identity
 from ..battle.opponents import make_opponent
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
+from ..battle.steps.sources import InlineSource, RolloutSource, make_source
+from ..bots.frozen import FrozenActors
+from ..bots.measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..errors import UserError
-from ..ladder.frozen import FrozenActors
 from ..ladder.ladder import Ladder
-from ..measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..metrics.process import process_figures
 from ..nn.protocol import Inputs
 from ..parts import Part
+from ..run import folder as run_folder
 from .advantage import ESTIMATORS
-from .ahead import Ahead
 from .collector import Collector, Rollout
 from .dataset import SelfPlayDataset
 from .measures import (
@@ -41,9 +41,9 @@ from .measures import (
     source_counts,
     source_figures,
 )
+from .overlap import Ahead
 from .returns import Moments, ReturnScaler
 from .settings import OpponentShares, RolloutSettings
-from .sources import InlineSource, RolloutSource, make_source
 from .start_metrics import by_start
 from .starts import StartAuthority
 from .training_results import training_results
@@ -67,7 +67,7 @@ def _give_back_memory() -> None:
 
 def inputs_of(battle: BattleSpec) -> Inputs:
     """What a network for these battles must know, from the spec alone: no battle is started."""
-    from ..battle.engine import shared_engine
+    from ..battle.engine.engine import shared_engine
 
     types = shared_engine().unit_types()
     return Inputs(battle.row_layout, battle.action_layout, len(battle.cards), len(types or ()))
@@ -345,7 +345,7 @@ class SelfPlayData(pl.LightningDataModule):
 
     # ---- state -----------------------------------------------------------------------------------------------
     def identity_fields(self) -> dict[str, Any]:
-        """What of this module decides a run (:mod:`royale_lightning.identity`): its settings, the engine, the bots."""
+        """What of this module decides a run (:mod:`royale_lightning.run.identity`): its settings, the engine, the bots."""
         names = [n for n in inspect.signature(type(self)).parameters if n != "battle"]
         bots = [Part(n) for n in self.opponents.scripted_opponents if "." in n]
         return {

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
-from ..battle.arena import LEARNER
+from ..battle.steps.arena import LEARNER
 from ..battle.streams import stream_seed
 from ..nn.protocol import ActorCritic
 from .advantage import AdvantageEstimator, normalise
-from .ahead import Ahead
 from .collector import Collector, Rollout
 from .finite import check_rollout
 from .minibatch import Minibatch
+from .overlap import Ahead
 from .returns import Moments, ReturnScaler
 from .settings import RolloutSettings
 from .start_metrics import value_errors

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..battle.layout import RowLayout
+from ..battle.rows.layout import RowLayout
 from ..errors import UserError
+from ..nn.rows import unpack
 from .collector import Rollout
-from .minibatch import unpack
 
 #: Rows of a bundle; enough to see a pattern, few enough to read.
 MOST_ROWS = 256

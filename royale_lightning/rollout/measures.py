@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..battle.actions import ActionLayout
-from ..battle.arena import LEARNER
 from ..battle.opponents import PREFIX, is_scripted
 from ..battle.round import EpisodeRecord
+from ..battle.steps.arena import LEARNER
 from ..metrics.intervals import wilson
 from .start_metrics import learner_scores
 
 if TYPE_CHECKING:
+    from ..battle.steps.sources import RolloutSource
     from .collector import Rollout
-    from .sources import RolloutSource
 
 #: Episodes per opponent over which the training score is averaged; an iteration alone has too few.
 SCORE_WINDOW = 60

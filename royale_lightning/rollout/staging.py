@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .minibatch import rows_to_tensor
+from ..nn.rows import rows_to_tensor
 
 
 class Staging:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..battle.arena import LEARNER
 from ..battle.round import START_KINDS, EpisodeRecord
+from ..battle.steps.arena import LEARNER
 
 
 def learner_scores(record: EpisodeRecord) -> list[tuple[int, float]]:

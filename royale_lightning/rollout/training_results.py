@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..battle.arena import LEARNER
 from ..battle.round import EpisodeRecord
+from ..battle.steps.arena import LEARNER
 from ..ladder.results import TRUE_START, Result, live_player
 
 #: Start kind of a first episode whose leading steps were random: a true start, but not the players' own battle.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..bots.measure import DEFAULT_SEED
 from ..errors import UserError, near_matches
-from ..measure import DEFAULT_SEED
 from .output import write_json
 
 #: How a player is written on the command line.
@@ -41,8 +41,8 @@ def main(argv: Sequence[str]) -> int:
 
     from rich.console import Console
 
-    from ..ladder.evaluate import paired_games, play_games
-    from ..ladder.scores import summarise
+    from ..bots.evaluate import paired_games, play_games
+    from ..bots.scores import summarise
 
     (a, b), players, spec = load_pair(args.a, args.b, args.sharp)
     games = paired_games(a, b, args.games, args.seed)
@@ -71,8 +71,8 @@ def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, A
     """
     from ..battle.opponents import EXTRA, LADDER, PREFIX, make_opponent
     from ..battle.spec import BattleSpec
-    from ..ladder.bot import Bot, check_same_rows
-    from ..ladder.bot_files import SHIPPED
+    from ..bots.bot import Bot, check_same_rows
+    from ..bots.bot_files import SHIPPED
 
     names: list[str] = []
     bots: dict[str, Any] = {}

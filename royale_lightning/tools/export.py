@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..bots.measure import DEFAULT_SEED
 from ..errors import UserError
-from ..measure import DEFAULT_SEED
 
 if TYPE_CHECKING:
     import torch
 
-    from ..ladder.bot import Bot
+    from ..bots.bot import Bot
     from ..nn.policy_graph import PolicyGraph
 
 FORMATS = ("onnx", "torch")
@@ -51,8 +51,8 @@ def main(argv: Sequence[str]) -> int:
 
     from rich.console import Console
 
-    from ..ladder.bot import Bot
-    from ..ladder.bot_files import write_atomic
+    from ..bots.bot import Bot
+    from ..bots.bot_files import write_atomic
 
     bot = Bot.load(args.bot, sharp=args.sharp)
     result = export_bot(bot, args.to, args.out)
@@ -89,7 +89,7 @@ def export_bot(bot: Bot, to: str, out: Path) -> dict[str, Any]:
         _need_onnx()
     rows, uniforms = decisions_of(bot)
     # The bot's own answers first: the graph switches the network to shapes that do not depend on the battle.
-    from ..rollout.minibatch import rows_to_tensor, unpack
+    from ..nn.rows import rows_to_tensor, unpack
 
     live_action = bot.choose(rows, uniforms)
     obs = unpack(rows_to_tensor(rows, torch.device("cpu")), bot.layout)
@@ -130,7 +130,7 @@ def export_bot(bot: Bot, to: str, out: Path) -> dict[str, Any]:
 
 def decisions_of(bot: Bot) -> tuple[np.ndarray, np.ndarray]:
     """Rows uint8 ``[n, row_bytes]`` that ``bot`` meets in a battle against itself, and draws float64 ``[n, 2]``."""
-    from ..ladder.evaluate import PlannedGame, play_games
+    from ..bots.evaluate import PlannedGame, play_games
 
     class Watched:
         layout = bot.layout

@@ -44,10 +44,10 @@ def main(argv: Sequence[str]) -> int:
     from rich.console import Console
 
     from ..battle.opponents import PREFIX, make_opponent
+    from ..bots.bot_files import read_bot
     from ..errors import UserError
     from ..ladder.admission import judge
-    from ..ladder.bot_files import read_bot
-    from ..ladder.gate import GATES
+    from ..ladder.gate.gate import GATES
     from ..ladder.ladder import Ladder, read_state
     from ..ladder.snapshots import FOLDER
     from ..parts import Part

@@ -70,7 +70,7 @@ def read_ladder(run: Path) -> dict[str, Any]:
         UserError: the run has no ladder.
     """
     from ..ladder.ladder import read_state
-    from ..ladder.rating import DavidsonRater
+    from ..ladder.ratings.rating import DavidsonRater
     from ..ladder.results import LIVE, read_results
 
     state = read_state(run)

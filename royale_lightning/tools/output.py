@@ -12,7 +12,7 @@ def write_json(file: Path | None, tool: str, inputs: Mapping[str, Any], result: 
     """``{"schema": 1, "tool", "inputs", "result"}``, atomically; nothing without a file."""
     if file is None:
         return
-    from ..ladder.bot_files import write_atomic
+    from ..bots.bot_files import write_atomic
 
     out = {"schema": 1, "tool": tool, "inputs": dict(inputs), "result": dict(result)}
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..measure import DEFAULT_SEED
+from ..bots.measure import DEFAULT_SEED
 from .evaluate import PLAYER, load_pair
 from .output import write_json
 
@@ -35,8 +35,8 @@ def main(argv: Sequence[str]) -> int:
 
     from rich.console import Console
 
-    from ..ladder.evaluate import PlannedGame
-    from ..ladder.replays import write_replays
+    from ..bots.evaluate import PlannedGame
+    from ..bots.replays import write_replays
 
     (blue, red), players, spec = load_pair(args.blue, args.red, args.sharp)
     (replay,) = write_replays(players, [PlannedGame(blue, red, args.seed)], spec, args.out)

@@ -13,8 +13,8 @@ from .output import write_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..ladder.rating import Ratings
-    from ..ladder.transitivity import Transitivity
+    from ..ladder.ratings.rating import Ratings
+    from ..ladder.ratings.transitivity import Transitivity
 
 _EPILOG = """\
 Ratings are Elo points above the opponent that never acts (scripted:noop), from all evaluated battles of the log: a
@@ -45,9 +45,9 @@ def main(argv: Sequence[str]) -> int:
 
     from rich.console import Console
 
-    from ..ladder.rating import DavidsonRater
+    from ..ladder.ratings.rating import DavidsonRater
+    from ..ladder.ratings.transitivity import transitivity
     from ..ladder.results import read_results
-    from ..ladder.transitivity import transitivity
 
     log = results_log(args.run)
     ratings = DavidsonRater(prior_sd=args.prior_sd).rate(read_results(log, "eval"))

@@ -26,11 +26,11 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ..battle.arena import default_threads
+from ..battle.steps.arena import default_threads
+from ..battle.steps.sources import default_kind
 from ..errors import UserError
 from ..metrics.declarations import repeats
-from ..rollout.sources import default_kind
-from ..run_folder import saved_config
+from ..run.folder import saved_config
 
 _EPILOG = """\
 Arguments after the ones above go to every fit (--data.battle.deck random).
@@ -247,7 +247,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
     args, rest = parser.parse_known_args(list(argv))
 
-    from ..ladder.bot_files import write_atomic
+    from ..bots.bot_files import write_atomic
 
     before, after = _iterations(args.iterations)
     arguments = [*(x for c in args.config for x in ("--config", os.path.abspath(c))), *rest]

@@ -13,14 +13,14 @@ from royalegym.protocol import BattleState
 from royalegym.reward import RewardFunction
 from royalegym.state_mutator import Snapshot
 
-from royale_lightning.battle.arena import ArenaSettings, build_arena, build_games
-from royale_lightning.battle.env_arena import make_env
-from royale_lightning.battle.game import Game
-from royale_lightning.battle.replay import Replay, ReplayMismatch
 from royale_lightning.battle.round import CHOICE, POOL, RUNNING, TRUE, Assignment, EpisodeRecord, Round, Start
 from royale_lightning.battle.save_state import Refused, SaveState, SaveStateCodec
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.stamp import stamp_of
+from royale_lightning.battle.steps.arena import ArenaSettings, build_arena, build_games
+from royale_lightning.battle.steps.env_arena import make_env
+from royale_lightning.battle.steps.game import Game
+from royale_lightning.battle.steps.replay import Replay, ReplayMismatch
 from royale_lightning.parts import part
 
 BOTH = (True, True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from royalegym.reward import RewardFunction
 
-from royale_lightning.battle.entities_layout import ENTITIES
+from royale_lightning.battle.rows.entities_layout import ENTITIES
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.errors import UserError
 

@@ -18,7 +18,7 @@ def fit(tmp_path: Path) -> Callable[..., Any]:
     import tiny_run
     from lightning.pytorch import Trainer
 
-    from royale_lightning.trainer_defaults import defaults
+    from royale_lightning.cli.trainer_defaults import defaults
 
     def run(data: Any = None, ckpt_path: Any = None, module: Any = None, **settings: Any) -> Any:
         settings.setdefault("default_root_dir", tmp_path)

@@ -14,11 +14,11 @@ from royalegym import load_trace, verify_trace
 from royalegym.state_mutator import MidGameStateMutator
 
 from royale_lightning import BattleSpec, OpponentShares, PPOSettings, RolloutSettings, SelfPlayData, SelfPlayModule
-from royale_lightning.battle.engine import new_engine
+from royale_lightning.battle.engine.engine import new_engine
 from royale_lightning.callbacks import BattleReplays
+from royale_lightning.cli.trainer_defaults import complete
 from royale_lightning.errors import UserError
 from royale_lightning.parts import part
-from royale_lightning.trainer_defaults import complete
 
 
 class Ending(MidGameStateMutator):
@@ -38,7 +38,7 @@ def fit(folder: Path, iterations: int, ckpt_path: Any = None, **settings: Any) -
         BattleSpec(start=part(Ending)), RolloutSettings(4, 192, 64, threads=1, stagger=False),
         OpponentShares(mirror=0.5, scripted=0.5, scripted_opponents=["push", "random"]),
     )
-    module = SelfPlayModule("tests.ladder.conftest.Reflex", PPOSettings(ppo_epochs=1))
+    module = SelfPlayModule("tests.support.bots.Reflex", PPOSettings(ppo_epochs=1))
     trainer.fit(module, datamodule=data, ckpt_path=ckpt_path)
     return trainer
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from royale_lightning import checkpoint_files as module_under_test
 from royale_lightning.callbacks import RunCheckpoint
 from royale_lightning.errors import UserError
 from royale_lightning.rollout.data import SelfPlayData
+from royale_lightning.run import checkpoints as module_under_test
 
 Fit = Callable[..., Any]
 

@@ -17,13 +17,13 @@ from lightning.pytorch import LightningModule, Trainer
 
 from royale_lightning.callbacks import StopAfter, iteration_row
 from royale_lightning.callbacks.row import iterations_done
-from royale_lightning.cli import main
-from royale_lightning.ladder.gate import Judging, PromotionGate
-from royale_lightning.ladder.pairs import PairRequest
-from royale_lightning.ladder.rating import DavidsonRater
+from royale_lightning.cli.console import main
+from royale_lightning.ladder.gate.gate import Judging, PromotionGate
+from royale_lightning.ladder.gate.pairs import PairRequest
+from royale_lightning.ladder.gate.verdict import GateContext, Outcome, Verdict
+from royale_lightning.ladder.ratings.rating import DavidsonRater
 from royale_lightning.ladder.results import read_results
 from royale_lightning.ladder.seeds import gate_seeds
-from royale_lightning.ladder.verdict import GateContext, Outcome, Verdict
 from royale_lightning.metrics.declarations import undeclared
 
 CONFIG: dict[str, Any] = {
@@ -41,7 +41,7 @@ CONFIG: dict[str, Any] = {
             },
         ],
     },
-    "model": {"network": "tests.ladder.conftest.Reflex", "ppo": {"ppo_epochs": 1}},
+    "model": {"network": "tests.support.bots.Reflex", "ppo": {"ppo_epochs": 1}},
     "data": {
         "battle": {"deck": "starter"},
         "rollout": {"battles": 6, "rows_per_iteration": 256, "minibatch_rows": 128},
@@ -133,7 +133,7 @@ def test_the_learner_is_rated_and_the_log_refits_to_the_same_numbers(straight: P
     run = straight / "straight"
     state = json.loads((run / "ladder" / "ladder.json").read_text())
     code = (
-        "import json, sys; from pathlib import Path; from royale_lightning.ladder.rating import DavidsonRater\n"
+        "import json, sys; from pathlib import Path; from royale_lightning.ladder.ratings.rating import DavidsonRater\n"
         "from royale_lightning.ladder.results import read_results\n"
         "r = DavidsonRater().rate(reversed(list(read_results(Path(sys.argv[1])))))\n"
         "print(json.dumps({x.player: {'rating': x.elo, 'se': x.se, 'games': x.games} for x in r.table}))"

@@ -14,9 +14,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from royale_lightning import BattleSpec, OpponentShares, PPOSettings, RolloutSettings, SelfPlayData, SelfPlayModule
 from royale_lightning.callbacks import BattleReplays
-from royale_lightning.loggers import LOGGERS, named_loggers
+from royale_lightning.callbacks.loggers import LOGGERS, named_loggers
+from royale_lightning.cli.trainer_defaults import complete
 from royale_lightning.parts import part
-from royale_lightning.trainer_defaults import complete
 from tests.callbacks.test_battle_replays import Ending
 
 #: As a rating leaves them; playing for them would take longer than the rest of this file.
@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             BattleSpec(start=part(Ending)), RolloutSettings(4, 128, 64, threads=1, stagger=False),
             OpponentShares(mirror=0.0, scripted=1.0, scripted_opponents=["push"]),
         )
-        trainer.fit(SelfPlayModule("tests.ladder.conftest.Reflex", PPOSettings(ppo_epochs=1, gamma=0.99)), data)
+        trainer.fit(SelfPlayModule("tests.support.bots.Reflex", PPOSettings(ppo_epochs=1, gamma=0.99)), data)
         import wandb
 
         wandb.finish()

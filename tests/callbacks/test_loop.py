@@ -11,8 +11,8 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from royale_lightning.callbacks import StopAfter
+from royale_lightning.cli.trainer_defaults import TRAINER_DEFAULTS, defaults
 from royale_lightning.errors import UserError
-from royale_lightning.trainer_defaults import TRAINER_DEFAULTS, defaults
 
 Fit = Callable[..., Any]
 EPOCH = ["epoch start", "collect", "step 0", "step 1", "step 2", "step 3", "metrics", "epoch end"]
@@ -77,7 +77,7 @@ def test_lightning_adds_no_checkpoint_callback_of_its_own(fit: Fit) -> None:
 
 
 def test_a_fit_can_be_followed_by_a_test(fit: Fit, tmp_path: Path) -> None:
-    from royale_lightning.measure import Measure
+    from royale_lightning.bots.measure import Measure
 
     trainer, _, data = fit(max_epochs=1)
     data.measure = Measure("test", 1, 0, tmp_path)

@@ -12,7 +12,7 @@ import pytest
 from lightning.pytorch import Callback
 
 from royale_lightning.callbacks import iteration_row
-from royale_lightning.jsonl import JsonLines, discard_tail
+from royale_lightning.run.jsonl import JsonLines, discard_tail
 
 Fit = Callable[..., Any]
 

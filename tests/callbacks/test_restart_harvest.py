@@ -17,7 +17,7 @@ from royale_lightning.battle.stamp import stamp_of
 from royale_lightning.callbacks import RestartHarvest
 from royale_lightning.callbacks.clock import PARTS
 from royale_lightning.callbacks.restart_harvest import read_any_bank
-from royale_lightning.cli import main
+from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
 from royale_lightning.metrics.declarations import undeclared
 from royale_lightning.restarts.bank import read_bank, write_bank
@@ -33,7 +33,7 @@ HARVEST = {
 }
 CONFIG: dict[str, Any] = {
     "trainer": {"accelerator": "cpu", "enable_model_summary": False, "enable_progress_bar": False},
-    "model": {"network": "tests.ladder.conftest.Reflex", "ppo": {"ppo_epochs": 1}},
+    "model": {"network": "tests.support.bots.Reflex", "ppo": {"ppo_epochs": 1}},
     "data": {
         "battle": {"deck": "starter", "max_ticks": 400},
         "rollout": {"battles": 4, "rows_per_iteration": 128, "minibatch_rows": 64},

@@ -13,7 +13,7 @@ import yaml
 
 from royale_lightning.callbacks import RouteCurriculum, route_curriculum
 from royale_lightning.callbacks.clock import PARTS
-from royale_lightning.cli import main
+from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
 from royale_lightning.metrics.declarations import undeclared
 from royale_lightning.tools.verify_resume import first_difference
@@ -34,7 +34,7 @@ CONFIG: dict[str, Any] = {
     },
     "model": {
         # It wins against nobody in a few minutes, and loses to nobody.
-        "network": "tests.ladder.conftest.Reflex", "ppo": {"ppo_epochs": 1},
+        "network": "tests.support.bots.Reflex", "ppo": {"ppo_epochs": 1},
         "auxiliary": {"self_imitation": {"class_path": "self_imitation", "init_args": {"rows": 16}}},
     },
     "data": {

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from royale_lightning import cli
+from royale_lightning.cli import console as cli
 
 
 def test_help_and_version_need_neither_torch_nor_lightning() -> None:
     code = (
-        "import sys; from royale_lightning.cli import main; assert main(['--help']) == 0; "
+        "import sys; from royale_lightning.cli.console import main; assert main(['--help']) == 0; "
         "assert main(['--version']) == 0; "
         "assert not {'torch', 'lightning', 'numpy'} & set(sys.modules), sorted(sys.modules)"
     )
@@ -52,7 +52,7 @@ def test_the_first_battle_after_an_install_says_why_it_waits(
     tool.main = lambda argv: 0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "a_tool", tool)
     monkeypatch.setattr(cli, "available_tools", lambda: {"play": ("a_tool", ""), "rate": ("a_tool", "")})
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "cli.py"))
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "cli/console.py"))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     kept = tmp_path / "battle" / "__pycache__"
     kept.mkdir(parents=True)

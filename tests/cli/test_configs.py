@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from royale_lightning import cli
+from royale_lightning.cli import console as cli
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from royale_lightning.cli import main
+from royale_lightning.cli.console import main
 from royale_lightning.tools.verify_resume import rows_without_time
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "debug.yaml")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from royale_lightning.cli import main
+from royale_lightning.cli.console import main
 
 from .test_user_errors import FIT, quiet_lightning, said
 

@@ -183,8 +183,8 @@ def test_a_trial_run_leaves_nothing_behind(royale: Royale) -> None:
 
 
 def test_ranks_started_from_outside_need_a_run_dir(royale: Royale, monkeypatch: pytest.MonkeyPatch) -> None:
-    from royale_lightning import run_folder
     from royale_lightning.errors import UserError
+    from royale_lightning.run import folder as run_folder
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     with pytest.raises(UserError, match="give --run_dir"):

@@ -13,7 +13,7 @@ import torch
 from royalegym.reward import RewardFunction
 from torch import Tensor
 
-from royale_lightning.cli import main
+from royale_lightning.cli.console import main
 from royale_lightning.nn import ActorCritic, Inputs
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "debug.yaml")

@@ -171,7 +171,8 @@ class TinyData(LightningDataModule):
 
 def main(argv: list[str]) -> int:
     """The command line over the stand-ins."""
-    from royale_lightning import cli, trainer_cli
+    from royale_lightning.cli import console as cli
+    from royale_lightning.cli import trainer_cli
 
     real = trainer_cli.run
     trainer_cli.run = lambda args: real(args, TinyModule, TinyData)

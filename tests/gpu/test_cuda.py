@@ -10,13 +10,13 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from royale_lightning.cli.trainer_defaults import defaults
 from royale_lightning.nn.entity import EntityNetwork
 from royale_lightning.parts import part
 from royale_lightning.ppo.module import SelfPlayModule
 from royale_lightning.ppo.settings import PPOSettings
 from royale_lightning.rollout.data import SelfPlayData
 from royale_lightning.rollout.settings import RolloutSettings
-from royale_lightning.trainer_defaults import defaults
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

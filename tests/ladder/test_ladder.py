@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from royale_lightning.battle.spec import BattleSpec
+from royale_lightning.bots.evaluate import PlannedGame
 from royale_lightning.errors import UserError
 from royale_lightning.ladder.admission import Cadence, Judges, consider
-from royale_lightning.ladder.evaluate import PlannedGame
 from royale_lightning.ladder.eviction import SpreadEviction
-from royale_lightning.ladder.gate import Judging, PromotionGate
+from royale_lightning.ladder.gate.gate import Judging, PromotionGate
+from royale_lightning.ladder.gate.verdict import GateContext, Verdict
 from royale_lightning.ladder.ladder import Ladder, read_state
 from royale_lightning.ladder.pool import Member
 from royale_lightning.ladder.results import Result
-from royale_lightning.ladder.verdict import GateContext, Verdict
 from royale_lightning.nn import actor_state_dict
 
-from .conftest import make_bot
+from ..support.bots import make_bot
 
 
 class Strict(PromotionGate):

@@ -9,18 +9,18 @@ import torch
 from lightning.pytorch import Trainer
 
 from royale_lightning.battle.spec import BattleSpec
+from royale_lightning.bots.bot import Bot
+from royale_lightning.bots.measure import Measure
 from royale_lightning.callbacks import RunCheckpoint
-from royale_lightning.ladder.bot import Bot
-from royale_lightning.measure import Measure
+from royale_lightning.cli.trainer_defaults import defaults
 from royale_lightning.nn import actor_state_dict
 from royale_lightning.ppo.module import SelfPlayModule
 from royale_lightning.rollout.data import SelfPlayData
 from royale_lightning.rollout.settings import RolloutSettings
-from royale_lightning.trainer_defaults import defaults
 
 
 def test_a_bot_follows_each_checkpoint_and_is_what_a_measuring_stage_plays(tmp_path: Path) -> None:
-    module = SelfPlayModule(network={"class_path": "tests.ladder.conftest.Reflex", "init_args": {}})
+    module = SelfPlayModule(network={"class_path": "tests.support.bots.Reflex", "init_args": {}})
     rollout = RolloutSettings(battles=2, rows_per_iteration=32, minibatch_rows=16, stagger=False)
     data = SelfPlayData(BattleSpec(max_ticks=600), rollout)
     run = tmp_path / "run-1"

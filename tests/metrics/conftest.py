@@ -19,6 +19,7 @@ from royale_lightning.callbacks import (
     RunCheckpoint,
     SnapshotPromotion,
 )
+from royale_lightning.cli.trainer_defaults import defaults
 from royale_lightning.parts import part
 from royale_lightning.ppo.auxiliary import AuxiliaryLoss, Step
 from royale_lightning.ppo.module import SelfPlayModule
@@ -26,7 +27,6 @@ from royale_lightning.ppo.settings import PPOSettings
 from royale_lightning.restarts.markers import MarkerSettings
 from royale_lightning.rollout.data import SelfPlayData
 from royale_lightning.rollout.settings import RolloutSettings
-from royale_lightning.trainer_defaults import defaults
 
 ITERATIONS = 4
 

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from royale_lightning.battle.actions import ActionLayout
-from royale_lightning.battle.arena import ArenaSettings
 from royale_lightning.battle.round import CHOICE, Assignment, EpisodeRecord
 from royale_lightning.battle.spec import BattleSpec
+from royale_lightning.battle.steps.arena import ArenaSettings
+from royale_lightning.battle.steps.sources import InlineSource
 from royale_lightning.errors import UserError
 from royale_lightning.metrics.alarms import HALT, FellFromBest, Grew, NonFinite, Panel, Threshold, assemble
 from royale_lightning.metrics.declarations import declared
@@ -27,7 +28,6 @@ from royale_lightning.rollout.measures import (
     source_counts,
     source_figures,
 )
-from royale_lightning.rollout.sources import InlineSource
 
 Row = dict[str, float]
 #: A run of configs/first_bot.yaml on two busy cores, its figures to four digits and without those of single cards.

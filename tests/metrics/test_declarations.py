@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from royale_lightning.battle.actions import ActionLayout
-from royale_lightning.battle.layout import Loss
 from royale_lightning.battle.round import EpisodeRecord
+from royale_lightning.battle.rows.layout import Loss
 from royale_lightning.callbacks.clock import PARTS
 from royale_lightning.metrics.declarations import METRICS, declared, repeats, undeclared
 from royale_lightning.metrics.process import process_figures

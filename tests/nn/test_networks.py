@@ -23,7 +23,7 @@ from royale_lightning.nn import (
 )
 from royale_lightning.parts import part
 
-from .boards import ACTIONS, INPUTS, SPATIAL_INPUTS, entity_obs, spatial_obs
+from ..support.boards import ACTIONS, INPUTS, SPATIAL_INPUTS, entity_obs, spatial_obs
 
 
 @pytest.fixture(autouse=True)

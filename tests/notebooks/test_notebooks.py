@@ -10,7 +10,7 @@ import pytest
 import yaml
 from nbclient import NotebookClient
 
-from royale_lightning.cli import main
+from royale_lightning.cli.console import main
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FOLDER = Path(__file__).parents[2] / "notebooks"

@@ -14,11 +14,11 @@ import pytest
 import yaml
 from my_lab import battles, learning
 
-from royale_lightning import cli
-from royale_lightning.battle.arena import ArenaSettings, build_arena
-from royale_lightning.battle.env_arena import make_env
 from royale_lightning.battle.round import CHOICE, Assignment, Round
 from royale_lightning.battle.spec import BattleSpec
+from royale_lightning.battle.steps.arena import ArenaSettings, build_arena
+from royale_lightning.battle.steps.env_arena import make_env
+from royale_lightning.cli import console as cli
 
 HERE = Path(__file__).parent
 

@@ -14,14 +14,16 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, kl_divergence
 
 from royale_lightning.battle.actions import ActionLayout
-from royale_lightning.battle.arena import ArenaSettings
 from royale_lightning.battle.spec import BattleSpec
+from royale_lightning.battle.steps.arena import ArenaSettings
+from royale_lightning.battle.steps.sources import InlineSource
+from royale_lightning.bots.bot import Bot
 from royale_lightning.errors import UserError
-from royale_lightning.ladder.bot import Bot
 from royale_lightning.ladder.matchmaker import MixMatchmaker
 from royale_lightning.nn import actor_state_dict, build_network
 from royale_lightning.nn.distribution import MaskedCategorical
 from royale_lightning.nn.protocol import ActorCritic, StagedLogits
+from royale_lightning.nn.rows import unpack
 from royale_lightning.parts import Part
 from royale_lightning.ppo.auxiliary import AuxiliaryLoss, Step, build_terms, gradient_shares
 from royale_lightning.ppo.imitation import Demonstrations, SelfImitation, smoothed_cross_entropy
@@ -30,8 +32,7 @@ from royale_lightning.ppo.reference import kl_divergence as ours
 from royale_lightning.ppo.warm_start import load_actor
 from royale_lightning.rollout.collector import Collector
 from royale_lightning.rollout.data import inputs_of
-from royale_lightning.rollout.minibatch import Minibatch, unpack
-from royale_lightning.rollout.sources import InlineSource
+from royale_lightning.rollout.minibatch import Minibatch
 
 ACTIONS = ActionLayout(slots=2, tiles_y=2, tiles_x=2, buttons=1)
 SPEC = BattleSpec(max_ticks=400)

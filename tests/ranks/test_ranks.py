@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from royale_lightning.rollout.minibatch import Minibatch
-from royale_lightning.run_folder import RUN_DIR_ENV
+from royale_lightning.run.folder import RUN_DIR_ENV
 from royale_lightning.tools.bench.update import parts_of
 
 HERE = Path(__file__).parent

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from royale_lightning.battle.arena import ArenaSettings, build_arena, build_games
-from royale_lightning.battle.replay import SAVE_STEPS, Replay, ReplayMismatch
 from royale_lightning.battle.round import CHOICE, RUNNING, Assignment, EpisodeRecord, Round
 from royale_lightning.battle.save_state import SaveStateCodec
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.stamp import stamp_of
+from royale_lightning.battle.steps.arena import ArenaSettings, build_arena, build_games
+from royale_lightning.battle.steps.replay import SAVE_STEPS, Replay, ReplayMismatch
 from royale_lightning.restarts.curriculum import CurriculumSettings
 from royale_lightning.restarts.demonstrations import RouteDemonstrations
 from royale_lightning.restarts.harvest import Harvester

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from royalegym.state_mutator import Snapshot, load_snapshots, save_snapshots
 
-from royale_lightning.battle.arena import ArenaSettings, build_arena, build_games
-from royale_lightning.battle.env_arena import make_env
-from royale_lightning.battle.replay import SAVE_STEPS, Replay
 from royale_lightning.battle.round import CHOICE, POOL, RUNNING, TRUE_START, Assignment, EpisodeRecord, Round, Start
 from royale_lightning.battle.save_state import SaveStateCodec
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.stamp import stamp_of
+from royale_lightning.battle.steps.arena import ArenaSettings, build_arena, build_games
+from royale_lightning.battle.steps.env_arena import make_env
+from royale_lightning.battle.steps.replay import SAVE_STEPS, Replay
 from royale_lightning.errors import UserError
 from royale_lightning.restarts.key import key_digest, mirrored
 from royale_lightning.restarts.markers import MarkerSettings

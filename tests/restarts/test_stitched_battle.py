@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from royale_lightning.battle.arena import build_games
-from royale_lightning.battle.replay import Replay
 from royale_lightning.battle.round import BUCKET, Start
 from royale_lightning.battle.save_state import SaveStateCodec
+from royale_lightning.battle.steps.arena import build_games
+from royale_lightning.battle.steps.replay import Replay
 from royale_lightning.restarts.mint import priority_of
 from royale_lightning.restarts.routes import stitch
 from royale_lightning.restarts.state import Reference, unpack_commands

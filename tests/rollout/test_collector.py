@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from royale_lightning.battle.arena import ArenaSettings
 from royale_lightning.battle.opponents import ACTING
 from royale_lightning.battle.spec import BattleSpec
+from royale_lightning.battle.steps.arena import ArenaSettings
+from royale_lightning.battle.steps.sources import InlineSource
+from royale_lightning.bots.bot_files import BotRecord
+from royale_lightning.bots.frozen import FrozenActors
 from royale_lightning.errors import UserError
-from royale_lightning.ladder.bot_files import BotRecord
-from royale_lightning.ladder.frozen import FrozenActors
 from royale_lightning.ladder.matchmaker import MIRROR, POOL, MixMatchmaker, OpponentTable, exact_counts
 from royale_lightning.ladder.snapshots import SnapshotStore
 from royale_lightning.nn import actor_state_dict, build_network
 from royale_lightning.nn.distribution import MaskedCategorical
 from royale_lightning.nn.protocol import ActorCritic
+from royale_lightning.nn.rows import unpack
 from royale_lightning.parts import Part
 from royale_lightning.rollout.collector import Collector
 from royale_lightning.rollout.data import inputs_of
-from royale_lightning.rollout.minibatch import unpack
-from royale_lightning.rollout.sources import InlineSource
 
 SPEC = BattleSpec(max_ticks=1200)
 

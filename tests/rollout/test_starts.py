@@ -7,21 +7,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from royale_lightning.battle.arena import ArenaSettings, build_games
-from royale_lightning.battle.replay import Replay
 from royale_lightning.battle.round import BUCKET, POOL, TRUE, TRUE_START, EpisodeRecord, Start
 from royale_lightning.battle.save_state import SaveStateCodec
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.stamp import stamp_of
+from royale_lightning.battle.steps.arena import ArenaSettings, build_games
+from royale_lightning.battle.steps.processes import ProcessSource
+from royale_lightning.battle.steps.replay import Replay
+from royale_lightning.battle.steps.sources import InlineSource, RolloutSource
 from royale_lightning.ladder.matchmaker import MixMatchmaker
 from royale_lightning.nn import build_network
 from royale_lightning.nn.protocol import ActorCritic
 from royale_lightning.rollout.collector import Collector, Rollout
 from royale_lightning.rollout.data import inputs_of
-from royale_lightning.rollout.processes import ProcessSource
-from royale_lightning.rollout.sources import InlineSource, RolloutSource
 
-from .test_frames import network_of as stacked_network
+from .test_frame_index import network_of as stacked_network
 
 BATTLES = 4
 SPEC = BattleSpec(max_ticks=500)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from royale_lightning import cli
+from royale_lightning.cli import console as cli
 from royale_lightning.errors import UserError
 from royale_lightning.tools.bench import MEASURES, parser
 from royale_lightning.tools.bench.pairing import Ratio, Sides

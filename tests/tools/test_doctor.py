@@ -14,8 +14,8 @@ import psutil
 import pytest
 import torch
 
-from royale_lightning import cli
-from royale_lightning.battle.game import Game
+from royale_lightning.battle.steps.game import Game
+from royale_lightning.cli import console as cli
 from royale_lightning.errors import UserError
 from royale_lightning.nn.build import build_network
 from royale_lightning.nn.protocol import ActorCritic, Inputs
@@ -96,7 +96,7 @@ def test_a_package_of_another_version_is_named(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_mask_that_allows_too_much_is_found(monkeypatch: pytest.MonkeyPatch, patient: Patient) -> None:
-    from royale_lightning.battle.fast_game import FastGame
+    from royale_lightning.battle.steps.fast_game import FastGame
 
     whole = FastGame.encode
 

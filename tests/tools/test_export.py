@@ -11,19 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from royale_lightning import cli
 from royale_lightning.battle.spec import BattleSpec
+from royale_lightning.bots.bot import Bot
+from royale_lightning.cli import console as cli
 from royale_lightning.errors import UserError
-from royale_lightning.ladder.bot import Bot
 from royale_lightning.nn import ActorCritic, Inputs, Observation
+from royale_lightning.nn.rows import unpack
 from royale_lightning.parts import Part
-from royale_lightning.rollout.minibatch import unpack
 from royale_lightning.tools.export import TOLERANCE, decisions_of, export_bot
-from tests.ladder.conftest import make_bot
+from tests.support.bots import make_bot
 
 ENTITY = Part("royale_lightning.nn.entity.EntityNetwork", {"width": 16, "layers": 1})
 CONV = Part("royale_lightning.nn.conv.ConvNetwork", {"channels": 8, "blocks": 1})
-REFLEX = Part("tests.ladder.conftest.Reflex")
+REFLEX = Part("tests.support.bots.Reflex")
 # torch's own exporter, on its own internals.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 

@@ -17,14 +17,14 @@ import torch
 import yaml
 from lightning.pytorch import Trainer
 
-from royale_lightning.checkpoint_files import whole_checkpoint
-from royale_lightning.cli import main
+from royale_lightning.bots.bot_files import read_bot
+from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
-from royale_lightning.jsonl import JsonLines
-from royale_lightning.ladder.bot_files import read_bot
 from royale_lightning.ladder.results import LogMark, Result, ResultsLog, read_results
 from royale_lightning.ladder.snapshots import DamagedSnapshot, SnapshotStore
 from royale_lightning.restarts.bank import read_bank, write_bank
+from royale_lightning.run.checkpoints import whole_checkpoint
+from royale_lightning.run.jsonl import JsonLines
 from tests.restarts.points import STAMP, point
 
 CONFIG = Path(__file__).parents[2] / "configs" / "debug.yaml"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from royale_lightning.cli import main
-from royale_lightning.ladder.bot import Bot
+from royale_lightning.bots.bot import Bot
+from royale_lightning.cli.console import main
 from royale_lightning.ladder.ladder import Ladder
 from royale_lightning.ladder.pool import Member
 from royale_lightning.ladder.results import Result, ResultsLog
 from royale_lightning.nn import actor_state_dict
-from tests.ladder.conftest import make_bot
+from tests.support.bots import make_bot
 
 
 @pytest.fixture(scope="module")

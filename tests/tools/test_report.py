@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from royale_lightning import cli
+from royale_lightning.bots.evaluate import PlannedGame
+from royale_lightning.bots.replays import write_replays
+from royale_lightning.cli import console as cli
 from royale_lightning.errors import UserError
-from royale_lightning.ladder.evaluate import PlannedGame
-from royale_lightning.ladder.replays import write_replays
 from royale_lightning.metrics.declarations import undeclared
 from royale_lightning.tools.report import page, strength, svg, write_report
 from royale_lightning.tools.report.behaviour import read_behaviour
 from royale_lightning.tools.report.read import read_run
-from tests.ladder.conftest import make_bot
+from tests.support.bots import make_bot
 
 CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
 

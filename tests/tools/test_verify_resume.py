@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from royale_lightning.cli import main
+from royale_lightning.cli.console import main
 from royale_lightning.tools.verify_resume import Difference, digest, first_difference
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "debug.yaml")

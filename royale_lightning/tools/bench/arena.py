@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ...battle.arena import default_threads
-from ...rollout.sources import InlineSource, RolloutSource, default_kind, make_source
+from ...battle.steps.arena import default_threads
+from ...battle.steps.sources import InlineSource, RolloutSource, default_kind, make_source
 from .bare import BareBattles, Order
 from .battles import RandomPlay, Turn, random_battles, steps_of
 from .pairing import Sides

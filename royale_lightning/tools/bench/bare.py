@@ -16,7 +16,7 @@ from gymnasium.utils import seeding
 from msgspec import Raw
 from royalegym.protocol import MatchSetup
 
-from ...battle.engine import new_battle, reset_battle, shared_engine
+from ...battle.engine.engine import new_battle, reset_battle, shared_engine
 from ...battle.round import Assignment
 from ...battle.spec import BattleSpec
 from .battles import Turn

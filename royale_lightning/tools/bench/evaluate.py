@@ -27,7 +27,7 @@ def measure(seconds: float, bot: str | None, battles: int | None, seed: int) -> 
         battles: in flight.
         seed: of the battles, and of untrained weights.
     """
-    from ...ladder.evaluate import BATTLES, Referee, paired_games
+    from ...bots.evaluate import BATTLES, Referee, paired_games
 
     n = battles or BATTLES
     players: dict[str, Any] = dict(zip(("a", "b"), _bots(bot, seed), strict=True))
@@ -65,7 +65,7 @@ def measure(seconds: float, bot: str | None, battles: int | None, seed: int) -> 
 
 def _bots(path: str | None, seed: int) -> list[Any]:
     """Two bots, apart from each other so that each seat has a forward of its own."""
-    from ...ladder.bot import Bot
+    from ...bots.bot import Bot
 
     if path is not None:
         return [Bot.load(path), Bot.load(path)]

@@ -39,8 +39,8 @@ class Report:
 
 def machine() -> dict[str, Any]:
     """What the figures depend on beside the arguments."""
-    from ...battle.arena import default_threads
-    from ...battle.engine import engine_identity
+    from ...battle.engine.engine import engine_identity
+    from ...battle.steps.arena import default_threads
 
     return {
         "platform": platform.platform(),

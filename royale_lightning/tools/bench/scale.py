@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ...battle.arena import Arena, ArenaSettings, build_arena
 from ...battle.round import Round
 from ...battle.spec import BattleSpec
+from ...battle.steps.arena import Arena, ArenaSettings, build_arena
+from ...battle.steps.processes import ProcessSource
 from ...errors import UserError
-from ...rollout.processes import ProcessSource
 from .battles import RandomPlay, random_battles
 from .pairing import Sides
 from .report import Report

@@ -20,11 +20,15 @@ import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from ...battle.arena import ArenaSettings, default_threads
+from ...battle.steps.arena import ArenaSettings, default_threads
+from ...battle.steps.sources import InlineSource
 from ...callbacks import Alarms
+from ...cli.trainer_cli import RoyaleParser
+from ...cli.trainer_defaults import defaults
 from ...errors import UserError
 from ...nn import build_network
 from ...nn.distribution import MaskedCategorical
+from ...nn.rows import unpack
 from ...parts import Part
 from ...ppo.loss import Stages, ppo_loss
 from ...ppo.module import SelfPlayModule
@@ -32,11 +36,7 @@ from ...rollout.advantage import ESTIMATORS
 from ...rollout.collector import Collector, Rollout
 from ...rollout.data import SelfPlayData
 from ...rollout.dataset import SelfPlayDataset
-from ...rollout.minibatch import unpack
 from ...rollout.returns import Moments, ReturnScaler
-from ...rollout.sources import InlineSource
-from ...trainer_cli import RoyaleParser
-from ...trainer_defaults import defaults
 from . import find_config
 from .pairing import Sides
 from .report import Report

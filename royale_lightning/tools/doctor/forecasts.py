@@ -150,9 +150,9 @@ def _free_memory() -> int:
 
 def _worker_bytes(patient: Patient) -> int:
     """Resident memory of one worker with its battles, measured on one that is started for it."""
-    from ...battle.arena import LEARNER, ArenaSettings
     from ...battle.round import Assignment
-    from ...rollout.processes import ProcessSource
+    from ...battle.steps.arena import LEARNER, ArenaSettings
+    from ...battle.steps.processes import ProcessSource
 
     data = patient.data
     n = -(-data.rollout.battles // patient.processes)
@@ -165,4 +165,4 @@ def _worker_bytes(patient: Patient) -> int:
 
 
 def _is_worker(process: psutil.Process) -> bool:
-    return "royale_lightning.battle.worker" in process.cmdline()
+    return "royale_lightning.battle.steps.worker" in process.cmdline()

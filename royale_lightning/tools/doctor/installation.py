@@ -43,7 +43,7 @@ def versions(_: Patient) -> str:
 
 def engine(_: Patient) -> str:
     """Whether the battle engine loads and is one that is known here."""
-    from ...battle.engine import engine_identity, shared_engine
+    from ...battle.engine.engine import engine_identity, shared_engine
 
     try:
         shared_engine()  # refuses a build of other data, and state columns in another order than are read
@@ -55,7 +55,7 @@ def engine(_: Patient) -> str:
 
 def cards(patient: Patient) -> str:
     """Whether the engine's battles use the card table that its catalogue describes."""
-    from ...battle.engine import new_battle, shared_engine
+    from ...battle.engine.engine import new_battle, shared_engine
 
     e = shared_engine()
     stamp = e.card_table_stamp()
@@ -73,7 +73,7 @@ def cards(patient: Patient) -> str:
 
 def configuration(patient: Patient) -> str:
     """Whether the configuration's battles start and its network takes their rows."""
-    from ...devices import check_precision
+    from ...run.devices import check_precision
 
     check_precision(patient.trainer.get("precision"))
     data = patient.data
@@ -88,11 +88,11 @@ def mask(patient: Patient) -> str:
     """Random legal plays, eagerly, so that towers fall and buildings stand: the engine must take every one."""
     import numpy as np
 
-    from ...battle.arena import LEARNER, ArenaSettings
-    from ...battle.layout import MASK
     from ...battle.round import CHOICE, RUNNING, Assignment
+    from ...battle.rows.layout import MASK
+    from ...battle.steps.arena import LEARNER, ArenaSettings
+    from ...battle.steps.sources import InlineSource
     from ...battle.streams import generator, stream_seed
-    from ...rollout.sources import InlineSource
 
     spec, seed = patient.data.battle, patient.data.seed
     layout = spec.row_layout

@@ -67,8 +67,8 @@ class Patient:
     @cached_property
     def processes(self) -> int:
         """Worker processes of the run, 0 for threads of its own."""
-        from ...battle.arena import default_threads
-        from ...rollout.sources import default_kind
+        from ...battle.steps.arena import default_threads
+        from ...battle.steps.sources import default_kind
 
         r, cores = self.data.rollout, default_threads()
         kind = default_kind(cores) if r.source == "auto" else r.source
@@ -92,9 +92,9 @@ class Patient:
         """A small rollout by the untrained network, its time noted."""
         import torch
 
-        from ...battle.arena import ArenaSettings, default_threads
+        from ...battle.steps.arena import ArenaSettings, default_threads
+        from ...battle.steps.sources import InlineSource
         from ...rollout.collector import Collector
-        from ...rollout.sources import InlineSource
 
         data, r = self.data, self.data.rollout
         before = psutil.Process().memory_info().rss
@@ -140,8 +140,8 @@ class Patient:
         import torch
 
         from ...nn.distribution import MaskedCategorical
+        from ...nn.rows import unpack
         from ...ppo.loss import Stages, ppo_loss
-        from ...rollout.minibatch import unpack
 
         self.network.train()
         half = "bf16" in str(self.trainer.get("precision"))

@@ -45,7 +45,7 @@ def write_report(run: Path, out: Path | None = None, *, replays: int = 16) -> Pa
     Raises:
         UserError: the folder holds no run.
     """
-    from ...ladder.bot_files import write_atomic
+    from ...bots.bot_files import write_atomic
     from .page import render
     from .read import read_run
 

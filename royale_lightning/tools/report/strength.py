@@ -16,7 +16,7 @@ from .read import Row, Run
 from .svg import Series
 
 if TYPE_CHECKING:
-    from ...ladder.rating import Rating, Ratings
+    from ...ladder.ratings.rating import Rating, Ratings
     from ...ladder.results import Result
 
 _LEARNER = "live:"
@@ -103,7 +103,7 @@ def rating_curve(run: Run) -> list[Series]:
 
 def ratings_of(run: Run) -> Ratings | None:
     """One fit over all rated battles; None without any."""
-    from ...ladder.rating import DavidsonRater
+    from ...ladder.ratings.rating import DavidsonRater
 
     rated = [r for r in results_of(run) if r.kind == "eval"]
     if not rated:

@@ -1,0 +1,124 @@
+"""Lightning's loggers over the metric rows: one x-axis, the run's settings, and its battles as media.
+
+A logger is a view: what it shows is in the run folder too. Rows go to all of them alike (``callbacks.MetricLog``), and
+so do the settings; replays and placements go to W&B, which can show a page, and to TensorBoard as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
+
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    from wandb.sdk.wandb_run import Run
+
+#: What ``--loggers`` takes.
+LOGGERS = ("csv", "tensorboard", "wandb")
+#: The x-axis of every chart.
+CLOCK = "game_steps"
+#: Battles of a set of replays that W&B shows, by what they were chosen for.
+_SHOWN = ("best", "worst", "upset")
+
+
+class RunWandbLogger(WandbLogger):
+    """A ``WandbLogger`` whose charts have game steps as their x-axis, and whose summaries say how a run ended.
+
+    The environment decides where it goes, as W&B documents it: ``WANDB_MODE=offline`` needs no account.
+    """
+
+    _defined = False
+
+    @property
+    def experiment(self) -> Run:
+        run: Any = super().experiment
+        if not self._defined and hasattr(run, "define_metric"):
+            self._defined = True
+            run.define_metric(CLOCK, hidden=True)
+            # Lightning has told it that everything is over the optimizer's steps.
+            run.define_metric("*", step_metric=CLOCK)
+            for pattern, summary in (("score/*", "last"), ("ladder/rating", "last"), ("time/*", "mean")):
+                run.define_metric(pattern, step_metric=CLOCK, summary=summary)
+        return run
+
+
+def named_loggers(names: Sequence[str], folder: Path) -> list[Logger]:
+    """The loggers of ``--loggers``, writing into the run folder.
+
+    Raises:
+        UserError: a logger's package is not installed.
+    """
+    made: list[Logger] = []
+    for name in names:
+        if name == "csv":
+            made.append(CSVLogger(save_dir=folder, name="csv"))
+        elif name == "tensorboard":
+            made.append(_tensorboard(folder))
+        else:
+            # A resume starts a W&B run of its own; the group shows them together.
+            name, project = folder.name, "royale_lightning"
+            made.append(RunWandbLogger(save_dir=folder, project=project, name=name, group=name))
+    return made
+
+
+def _tensorboard(folder: Path) -> Logger:
+    try:
+        return TensorBoardLogger(save_dir=folder, name="tensorboard", default_hp_metric=False)
+    except ModuleNotFoundError as exc:
+        raise UserError("--loggers tensorboard needs the package tensorboard: pip install tensorboard") from exc
+
+
+def log_settings(loggers: Sequence[Logger], settings: Mapping[str, Any]) -> None:
+    """The run's settings, by dotted name, as every logger's hyper-parameters."""
+    for logger in loggers:
+        logger.log_hyperparams(dict(settings))
+
+
+def log_replays(trainer: Trainer, folder: Path) -> None:
+    """A set of replays, where its cards were placed, and the ladder as it stands, to the loggers that can show them.
+
+    Args:
+        folder: of the set, pages and traces.
+    """
+    pages = {p.stem: p for p in sorted(folder.glob("*.html"))}
+    for logger in trainer.loggers:
+        if isinstance(logger, WandbLogger):
+            _to_wandb(logger.experiment, trainer, pages)
+        elif isinstance(logger, TensorBoardLogger):
+            lines = "\n".join(f"* {name}: `{p}`" for name, p in pages.items())
+            logger.experiment.add_text("replays", lines, _steps(trainer))
+
+
+def _steps(trainer: Trainer) -> int:
+    return int(trainer.datamodule.game_steps)  # type: ignore[attr-defined]
+
+
+def _to_wandb(run: Any, trainer: Trainer, pages: Mapping[str, Path]) -> None:
+    import wandb
+
+    from ..tools.report.behaviour import read_behaviour
+    from ..tools.report.svg import heat
+
+    texts = {name: p.read_text(encoding="utf-8") for name, p in pages.items()}
+    shown: dict[str, Any] = {}
+    for what in _SHOWN:
+        for name, text in texts.items():
+            if what in name.split("+"):
+                shown[f"replays/{what}"] = wandb.Html(text, inject=False)
+    found = read_behaviour(list(texts.values()))
+    if found is not None and found.arena is not None:
+        style = "<style>svg{width:320px}.ground{fill:#e6ecd9}.water{fill:#a9cdea}.heat{fill:#c2255c}"
+        style += ".tower0{fill:none;stroke:#2563eb}.tower1{fill:none;stroke:#d9480f}</style>"
+        shown["behaviour/placements"] = wandb.Html(style + heat(found.arena, dict(found.tiles), "placements"))
+    ladder = getattr(trainer.datamodule, "ladder", None)  # type: ignore[attr-defined]
+    if ladder is not None and ladder.ratings:
+        rows = [[name, r["rating"], r["se"], r["games"]] for name, r in ladder.ratings.items()]
+        rows.sort(key=lambda r: -r[1])
+        shown["ladder/ratings"] = wandb.Table(["player", "rating", "se", "games"], data=rows)
+    if shown:
+        run.log({**shown, CLOCK: _steps(trainer)})
