@@ -15,6 +15,62 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import UserError, near_matches, own_frame
 
+#: Shipped classes by the name that runs, bots and configurations store: ``package.Class``, wherever its module lies.
+#: Each with the path it had before packages had public names. Digests name a class by that path for good, so that a
+#: snapshot, a restart bank or a bot keeps its digest through a move; a class that is younger has none.
+_EARLIER = {
+    "royale_lightning.battle.EntitiesObsBuilder": "royale_lightning.battle.entities.EntitiesObsBuilder",
+    "royale_lightning.battle.PotentialTower": "royale_lightning.battle.rewards.PotentialTower",
+    "royale_lightning.battle.TowerResult": "royale_lightning.battle.rewards.TowerResult",
+    "royale_lightning.ladder.DavidsonRater": "royale_lightning.ladder.rating.DavidsonRater",
+    "royale_lightning.ladder.MixMatchmaker": "royale_lightning.ladder.matchmaker.MixMatchmaker",
+    "royale_lightning.ladder.SpreadEviction": "royale_lightning.ladder.eviction.SpreadEviction",
+    "royale_lightning.ladder.SprtGate": "royale_lightning.ladder.gate.SprtGate",
+    "royale_lightning.ladder.WilsonGate": "royale_lightning.ladder.gate.WilsonGate",
+    "royale_lightning.metrics.Threshold": "royale_lightning.metrics.alarms.Threshold",
+    "royale_lightning.nn.ConvNetwork": "royale_lightning.nn.conv.ConvNetwork",
+    "royale_lightning.nn.EntityNetwork": "royale_lightning.nn.entity.EntityNetwork",
+    "royale_lightning.ppo.KLToReference": "royale_lightning.ppo.reference.KLToReference",
+    "royale_lightning.ppo.SelfImitation": "royale_lightning.ppo.imitation.SelfImitation",
+    "royale_lightning.rollout.GAE": "royale_lightning.rollout.advantage.GAE",
+    "royale_lightning.testing.LeftLane": "royale_lightning.testing.toy.LeftLane",
+}
+_PUBLIC = {earlier: public for public, earlier in _EARLIER.items()}
+#: Every callback of ours is named by this package.
+_CALLBACKS = "royale_lightning.callbacks."
+
+
+def current_path(class_path: str) -> str:
+    """The public name of a class that has one, whichever name it was stored by; any other path as it is."""
+    if class_path.startswith(_CALLBACKS):
+        return _CALLBACKS + class_path.rpartition(".")[2]
+    return _PUBLIC.get(class_path, class_path)
+
+
+def digest_path(class_path: str) -> str:
+    """The name that digests know a class by: the same for good, however often its module moves."""
+    public = current_path(class_path)
+    return _EARLIER.get(public, public)
+
+
+def public_path(cls: type) -> str:
+    """``royale_lightning.nn.EntityNetwork`` for one of our public classes; for any other where it is defined."""
+    package = ".".join(cls.__module__.split(".")[:2])
+    if package.startswith("royale_lightning."):
+        module = importlib.import_module(package)
+        if cls.__name__ in getattr(module, "__all__", ()) and getattr(module, cls.__name__) is cls:
+            return f"{package}.{cls.__name__}"
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def renamed(value: Any) -> Any:
+    """Settings as they were stored, with every ``class_path`` in them as it is now."""
+    if isinstance(value, Mapping):
+        return {
+            k: current_path(v) if k == "class_path" and isinstance(v, str) else renamed(v) for k, v in value.items()
+        }
+    return [renamed(v) for v in value] if isinstance(value, list) else value
+
 
 class PartSetting:
     """A part as the command line reads it: opaque to the parser, which would take a mapping with ``class_path`` apart
@@ -67,7 +123,7 @@ class Part:
                     f"{where} is {value!r}, which is neither a class path nor one of "
                     f"{', '.join(sorted(shipped))}{near_matches(value, shipped)}"
                 )
-            return cls(value)
+            return cls(current_path(value))
         if isinstance(value, Mapping) and isinstance(value.get("class_path"), str):
             extra = set(value) - {"class_path", "init_args"}
             if extra:
@@ -75,18 +131,18 @@ class Part:
             path, init_args = value["class_path"], value.get("init_args") or {}
             if not isinstance(init_args, Mapping):
                 raise UserError(f"{where}: init_args is {init_args!r}; write a mapping from names to values")
-            return cls(shipped.get(path, path), dict(init_args))
+            return cls(shipped.get(path) or current_path(path), dict(init_args))
         raise UserError(
             f"{where} is {value!r}; write a short name ({', '.join(sorted(shipped))}), a class path, or "
             "a mapping with class_path and init_args"
         )
 
     def as_dict(self) -> dict[str, Any]:
-        return {"class_path": self.class_path, "init_args": dict(self.init_args)}
+        return {"class_path": current_path(self.class_path), "init_args": dict(self.init_args)}
 
     def resolve(self, where: str) -> type:
         """The class itself, or a :class:`UserError` that says what could not be found."""
-        module, _, name = self.class_path.rpartition(".")
+        module, _, name = current_path(self.class_path).rpartition(".")
         if not module or not all(word.isidentifier() for word in self.class_path.split(".")):
             raise UserError(f"{where} is {self.class_path!r}, which is no class path; write package.module.Class")
         try:
@@ -139,5 +195,5 @@ else:
 
 def part(cls: type | str, **init_args: Any) -> dict[str, Any]:
     """A part from Python: ``part(MyReward, scale=2.0)``, or a shipped one by name: ``part("entity", width=32)``."""
-    path = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
+    path = cls if isinstance(cls, str) else public_path(cls)
     return {"class_path": path, "init_args": init_args}

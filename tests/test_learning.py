@@ -18,7 +18,7 @@ def test_a_toy_task_is_learned_through_the_command_line(tmp_path: Path, monkeypa
         "fit", "--run_dir", "toy", "--seed_everything", "3", "--trainer.accelerator", "cpu",
         "--trainer.gradient_clip_val", "0.5", "--model.network", small, "--model.ppo.learning_rate", "3.0e-3",
         "--model.ppo.horizon_game_steps", "20000", "--model.ppo.gamma", "0.9",
-        "--data.battle.reward", "royale_lightning.testing.toy.LeftLane", "--data.battle.max_ticks", "400",
+        "--data.battle.reward", "royale_lightning.testing.LeftLane", "--data.battle.max_ticks", "400",
         "--data.rollout.battles", "8", "--data.rollout.rows_per_iteration", "512",
         "--data.rollout.minibatch_rows", "64", "--data.rollout.stagger", "false", "--data.opponents.mirror", "1",
         "--data.opponents.scripted", "0", "--stop.iterations", "8",

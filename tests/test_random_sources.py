@@ -25,7 +25,7 @@ ALLOWED = {
     "bots/evaluate.py": {"np.random.default_rng"},
     # Constants: the same interval and the same sample of states for the same data.
     "metrics/intervals.py": {"np.random.default_rng"},
-    "battle/rows/codec.py": {"np.random.default_rng"},
+    "battle/prepare.py": {"np.random.default_rng"},
     "tools/export.py": {"np.random.default_rng"},
 }
 _TORCH = {

@@ -1,0 +1,8 @@
+"""What a battle is, and how many of them step at once. Knows RoyaleGym and RoyaleSim, and no torch.
+
+Public names are in ``__init__.pyi``; each is imported when first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

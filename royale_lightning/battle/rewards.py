@@ -89,8 +89,8 @@ def _outcome(team: int, prev: BattleState, state: BattleState) -> float:
 
 
 REWARDS = {
-    "tower_result": "royale_lightning.battle.rewards.TowerResult",
-    "potential": "royale_lightning.battle.rewards.PotentialTower",
+    "tower_result": "royale_lightning.battle.TowerResult",
+    "potential": "royale_lightning.battle.PotentialTower",
     "royalegym": "royalegym.default_reward",
 }
 

@@ -1,45 +1,30 @@
-"""What a battle is: decks, reward, start states, observation, limits. Checked before anything is built."""
+"""What a battle is: decks, reward, start, observation, limits. Plain settings; ``prepare`` says what follows."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-from gymnasium import spaces
 from royalegym import STARTER_DECK
 from royalegym.action import ActionParser, TileActionParser
 from royalegym.done_condition import DoneCondition, GameOverCondition
 from royalegym.obs import ObsBuilder
-from royalegym.protocol import CardInfo
 from royalegym.reward import RewardFunction
 from royalegym.state_mutator import DefaultStateMutator, StateMutator
 
 from ..errors import UserError, near_matches
 from ..parts import Part, PartLike
-from .actions import ActionLayout
-from .engine.engine import engine_identity, shared_engine
-from .rewards import REWARDS, linear_terms
-from .rows import codec
+from .engine.engine import shared_engine
+from .rewards import REWARDS
 from .rows.codec import LEAST_STATES
-from .rows.entities_layout import ENTITIES
-from .rows.layout import MASK, Field, RowLayout
 
 OBSERVATIONS = {
-    "entities": "royale_lightning.battle.rows.entities.EntitiesObsBuilder",
+    "entities": "royale_lightning.battle.EntitiesObsBuilder",
     "spatial": "royalegym.SpatialObsBuilder",
 }
-#: Observations with a compiled row encoder, by the class that RoyaleGym's environment builds them with.
-COMPILED = {
-    "royale_lightning.battle.rows.entities.EntitiesObsBuilder": "entities",
-    "royalegym.obs.SpatialObsBuilder": "spatial",
-}
-#: Keys of an observation that repeat the mask; a row stores the mask once, packed.
-MASK_KEYS = (MASK, "mask_planes", "ability_ready")
+#: The settings that name a part.
+PARTS = ("reward", "observation", "start", "termination", "truncation", "actions")
 DECK_SIZE = 8
 
 
@@ -60,8 +45,8 @@ class BattleSpec:
         termination, truncation: further RoyaleGym ``DoneCondition`` s.
         actions: a RoyaleGym ``ActionParser``; unset, the 2,305 actions of ``TileActionParser``.
         command_delay_ticks: ticks between a tap and its play; the live game's client shows 21 to 22.
-        codec_states: states played to decide how an observation of your own is stored (``battle/rows/codec.py``); at least
-            1,000, a second or two. 0 stores every key as its space declares it.
+        codec_states: states played to decide how an observation of your own is stored (``battle/rows/codec.py``); at
+            least 1,000, a second or two. 0 stores every key as its space declares it.
         frame_stack: frames the network sees, the present one last. The others are the seat's latest decisions of the
             episode that had a choice, zeros before its first; every field has a leading axis of frames.
         arena: ``auto`` takes the batched arena where it plays exactly these settings and RoyaleGym's environment
@@ -181,126 +166,13 @@ class BattleSpec:
                     )
         return [[ids[n] for n in d] for d in decks]
 
-    # ---- what follows from the settings ------------------------------------------------------------------------
-    def validate(self) -> None:
-        """Build every part once and bind it to the engine, so that a mistake shows before training starts.
-
-        Raises:
-            UserError: one sentence that names the setting.
-        """
-        self.deck_ids()
-        from .steps.env_arena import make_env
-
-        try:
-            env = make_env(self)
-            env.reset(seed=0)
-        except UserError:
-            raise
-        except Exception as exc:
-            raise UserError(
-                f"these battle settings do not start a battle: {type(exc).__name__}: {exc} "
-                f"({culprit(exc, self) or 'see battle in the configuration'})"
-            ) from exc
-
-    @cached_property
-    def shipped_observation(self) -> str:
-        """``entities`` or ``spatial`` where the observation is exactly that one, by whatever name; else empty."""
-        part = self.part("observation")
-        if part is None or part.init_args:
-            return ""
-        cls = part.resolve("battle.observation")
-        return COMPILED.get(f"{cls.__module__}.{cls.__qualname__}", "")
-
-    @property
-    def batched(self) -> bool:
-        """Whether the batched arena plays exactly these settings."""
-        return (
-            self.arena == "auto"
-            and bool(self.shipped_observation)
-            and self.termination is None
-            and self.truncation is None
-            and self.actions is None
-            and self.command_delay_ticks == 0
-            and not (self.start is not None and _has_forms(self.make_start().config()))
-            and linear_terms(self.make_reward()) is not None
-        )
-
-    @cached_property
-    def action_layout(self) -> ActionLayout:
-        """The action space's shape, from the parser bound to the engine."""
-        if self.actions is None:
-            return ActionLayout()
-        parser = self.make_actions()
-        parser.bind(shared_engine())
-        planes = parser.mask_plane_shape()
-        n = int(parser.space.n)
-        if planes is None:
-            # One tile of no slot: a grid without cells divides by nothing.
-            return ActionLayout(slots=0, tiles_y=1, tiles_x=1, buttons=n - 1)
-        slots, ny, nx = planes
-        return ActionLayout(slots, ny, nx, n - 1 - slots * ny * nx)
-
-    @cached_property
-    def row_layout(self) -> RowLayout:
-        """How this observation is stored."""
-        return self._frame_layout().stacked(self.frame_stack)
-
-    def _frame_layout(self) -> RowLayout:
-        part = self.part("observation")
-        assert part is not None
-        if self.shipped_observation == "entities":
-            return ENTITIES
-        if self.shipped_observation == "spatial":
-            from .rows.spatial_row import spatial_layout
-
-            return spatial_layout(self.action_layout.n_actions)
-        if self.codec_states:
-            return codec.build_layout(self)
-        fields = [Field(k, str(s.dtype), s.shape) for k, s in self.observation_boxes().items()]
-        fields.sort(key=lambda f: (-np.dtype(f.dtype).itemsize, f.name))
-        return RowLayout(part.class_path, tuple(fields), self.action_layout.n_actions)
-
-    def adopt(self, layout: RowLayout) -> None:
-        """Use another process's layout instead of working it out here: every process must write the same bytes."""
-        self.__dict__["row_layout"] = layout
-
-    def observation_boxes(self) -> dict[str, spaces.Box]:
-        """The declared space of every key but the mask's, from the builder bound to the engine.
-
-        Raises:
-            UserError: a key is no ``Box``.
-        """
-        parser = self.make_actions()
-        builder = self.make_observation()
-        parser.bind(shared_engine())
-        builder.bind(shared_engine(), parser)
-        found = {}
-        for key, space in builder.observation_space().spaces.items():
-            if key in MASK_KEYS:
-                continue
-            if not isinstance(space, spaces.Box):
-                raise UserError(
-                    f"battle.observation: key {key!r} is a {type(space).__name__}, and rows hold arrays; make it a Box"
-                )
-            found[key] = space
-        return found
-
-    @property
-    def cards(self) -> Sequence[CardInfo]:
-        return shared_engine().cards()
-
     def as_dict(self) -> dict[str, Any]:
         """By value: parts as class path and arguments, defaults filled in."""
         out = asdict(self)
-        for name in ("reward", "observation", "start", "termination", "truncation", "actions"):
+        for name in PARTS:
             part = self.part(name)
             out[name] = None if part is None else part.as_dict()
         return out
-
-    def digest(self) -> str:
-        """16 hex digits over the settings by value and the engine that plays them."""
-        text = json.dumps([self.as_dict(), engine_identity(), self.row_layout.digest], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _check_deck(deck: Sequence[str]) -> None:
@@ -309,34 +181,3 @@ def _check_deck(deck: Sequence[str]) -> None:
     twice = sorted({c for c in deck if list(deck).count(c) > 1})
     if twice:
         raise UserError(f"battle.deck holds {twice[0]!r} twice; the eight cards of a deck are different")
-
-
-def _has_forms(config: Any) -> bool:
-    """Whether a start's settings name evolved or hero forms, however deep."""
-    if isinstance(config, dict):
-        return bool(config.get("forms")) or any(_has_forms(v) for v in config.values())
-    return isinstance(config, list | tuple) and any(_has_forms(v) for v in config)
-
-
-def culprit(exc: BaseException, spec: BattleSpec) -> str | None:
-    """``"battle.reward, my_parts.Mine"``: the part an exception is to be blamed on.
-
-    That is the part whose code stands in the traceback; else, where RoyaleGym raised, whatever part is a user's own:
-    a reward that returns a string is found out there.
-    """
-    files = []
-    tb = exc.__traceback__
-    while tb is not None:
-        files.append(tb.tb_frame.f_code.co_filename.replace("\\", "/"))
-        tb = tb.tb_next
-    own = []
-    for name in ("reward", "observation", "start", "termination", "truncation", "actions"):
-        part = spec.part(name)
-        if part is None:
-            continue
-        module = part.resolve(f"battle.{name}").__module__
-        if any(module.replace(".", "/") in f for f in files) or (part.in_main and any("<" in f for f in files)):
-            return f"battle.{name}, {part.class_path}"
-        if module.split(".")[0] not in ("royalegym", "royale_lightning"):
-            own.append(f"battle.{name}, {part.class_path}")
-    return " or ".join(own) if own and files and "/royalegym/" in files[-1] else None

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 
 from .engine.engine import engine_identity, shared_engine
+from .prepare import digested, prepare
 from .spec import BattleSpec
 
 
@@ -63,7 +64,8 @@ def stamp_of(spec: BattleSpec, key_function: str) -> Stamp:
     Args:
         key_function: digest of the quantisation that keys their moments.
     """
-    engine, identity, settings = shared_engine(), engine_identity(), spec.as_dict()
+    battle = prepare(spec)
+    engine, identity, settings = shared_engine(), engine_identity(), digested(spec.as_dict())
     overrides = {"calibration": dict(engine.calibration_overrides), "arms": dict(engine.gym_arms)}
     rest = ("deck", "reward", "start", "termination", "truncation", "max_ticks")
     return Stamp(
@@ -74,8 +76,8 @@ def stamp_of(spec: BattleSpec, key_function: str) -> Stamp:
         calibration=_digest([identity["calibration_digest"], overrides]),
         decision_ms=spec.decision_ms,
         command_delay_ticks=spec.command_delay_ticks,
-        observation=spec.row_layout.digest,
-        actions=_digest([settings["actions"], asdict(spec.action_layout)]),
+        observation=battle.row_layout.digest,
+        actions=_digest([settings["actions"], asdict(battle.action_layout)]),
         battle=_digest({k: settings[k] for k in rest}),
         key_function=key_function,
     )

@@ -13,8 +13,10 @@ import torch
 from royalegym.env import ClashParallelEnv
 
 from ..battle.actions import NOOP, ActionLayout
+from ..battle.environment import make_env
+from ..battle.prepare import prepare
+from ..battle.rows.row_codecs import pack_row
 from ..battle.spec import BattleSpec
-from ..battle.steps.env_arena import make_env
 from ..errors import UserError
 from ..nn import actor_state_dict, build_network
 from ..nn.distribution import MaskedCategorical
@@ -58,8 +60,8 @@ class Bot:
         self.network = network
         self.trained_on = spec if spec is not None else record.spec("this bot")
         self.spec = full_battles(self.trained_on)
-        self.layout = self.spec.row_layout
-        self.actions: ActionLayout = self.spec.action_layout
+        self.layout = prepare(self.spec).row_layout
+        self.actions: ActionLayout = prepare(self.spec).action_layout
         self.mode = MODES[sharp]
         self.name = name or record.run or "bot"
 
@@ -105,7 +107,7 @@ class Bot:
             UserError: the record does not fit this installation, or the weights not the record.
         """
         spec = record.spec(where)
-        inputs = Inputs(spec.row_layout, spec.action_layout, record.n_cards, record.n_unit_types)
+        inputs = Inputs(prepare(spec).row_layout, prepare(spec).action_layout, record.n_cards, record.n_unit_types)
         network = build_network(record.network, inputs, seed=0)
         fill(network, weights, where)
         return cls(record, network.to(device).eval(), spec, sharp=sharp, name=name)
@@ -164,7 +166,7 @@ class Bot:
                 "battle begins or which seat asks; play it through `royale-lightning evaluate`, which remembers them"
             )
         row = np.zeros((1, self.layout.row_bytes), dtype=np.uint8)
-        self.layout.pack(obs, mask, row[0])
+        pack_row(self.layout, obs, mask, row[0])
         # One row is too small to share: on a busy machine the threads' hand-overs took 12 times its own time.
         with torch_threads(1):
             return int(self.choose(row, rng.random(2)[None])[0])

@@ -21,9 +21,10 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..battle.engine.engine import engine_identity, shared_engine
+from ..battle.prepare import prepare
 from ..battle.spec import BattleSpec
 from ..errors import UserError
-from ..parts import Part
+from ..parts import Part, renamed
 from ..run.checkpoints import damage
 
 SCHEMA = 1
@@ -37,7 +38,7 @@ _PREFIX = "network."
 
 Weights = dict[str, Tensor]
 #: Bots that come with the package, by the name that stands for their folder wherever a bot is asked for.
-SHIPPED = {"first_bot": Path(__file__).parents[1] / "bots" / "first_bot"}
+SHIPPED = {"first_bot": Path(__file__).with_name("first_bot")}
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class BotRecord:
     Args:
         network: class path and arguments of the network.
         battle: ``BattleSpec.as_dict()`` of what it was trained on.
-        battle_digest: ``BattleSpec.digest()``, engine build included.
+        battle_digest: ``PreparedBattle.digest``, engine build included.
         row_layout: digest of the row it reads.
         actions: ``ActionLayout`` of its action space.
         n_cards, n_unit_types: sizes of the engine's catalogues.
@@ -79,8 +80,8 @@ class BotRecord:
         cards, types = catalogues()
         decks = spec.decks
         return cls(
-            network=network.as_dict(), battle=spec.as_dict(), battle_digest=spec.digest(),
-            row_layout=spec.row_layout.digest, actions=asdict(spec.action_layout), n_cards=len(cards),
+            network=network.as_dict(), battle=spec.as_dict(), battle_digest=prepare(spec).digest,
+            row_layout=prepare(spec).row_layout.digest, actions=asdict(prepare(spec).action_layout), n_cards=len(cards),
             n_unit_types=len(types), catalogue=_digest(cards, types), engine=engine_identity(),
             deck="random" if decks is None else [list(d) for d in decks], game_steps=game_steps, run=run,
         )
@@ -110,7 +111,7 @@ class BotRecord:
         missing = [n for n in names if n not in value]
         if missing:
             raise UserError(f"{where} has a bot record without {missing[0]!r}; it was not written by royale_lightning")
-        return cls(**{n: value[n] for n in names})
+        return cls(**{n: renamed(value[n]) for n in names})
 
     def spec(self, where: str) -> BattleSpec:
         """The battles it was trained on, checked against this installation.
@@ -122,10 +123,10 @@ class BotRecord:
             spec = BattleSpec(**self.battle)
         except TypeError as exc:
             raise UserError(f"{where} has battle settings this version does not know ({exc})") from exc
-        if spec.row_layout.digest != self.row_layout:
+        if prepare(spec).row_layout.digest != self.row_layout:
             raise UserError(
                 f"{where} reads observation rows of layout {self.row_layout} and battle.observation gives layout "
-                f"{spec.row_layout.digest} here; use the version of the observation it was trained with"
+                f"{prepare(spec).row_layout.digest} here; use the version of the observation it was trained with"
             )
         cards, types = catalogues()
         if _digest(cards, types) != self.catalogue:

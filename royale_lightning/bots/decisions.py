@@ -12,6 +12,7 @@ from royalegym.env import AGENTS
 
 from ..battle.actions import NOOP, ActionLayout
 from ..battle.rows.layout import MASK, RowLayout
+from ..battle.rows.row_codecs import pack_row
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic
 from ..nn.rows import rows_to_tensor, unpack
@@ -73,7 +74,7 @@ class DecisionLog:
             if agent not in obs or not obs[agent][MASK][1:].any():
                 continue
             row = np.zeros(self.layout.row_bytes, dtype=np.uint8)
-            self.layout.pack(obs[agent], obs[agent][MASK], row)
+            pack_row(self.layout, obs[agent], obs[agent][MASK], row)
             old = self._history[seat]
             if len(old):
                 row[: len(old)] = old

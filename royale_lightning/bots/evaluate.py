@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..battle.opponents import is_scripted, make_opponent
+from ..battle.prepare import prepare
 from ..battle.round import CHOICE, TRUE_START, Assignment, EpisodeRecord, Start
 from ..battle.rows.layout import RowLayout
 from ..battle.spec import BattleSpec
@@ -219,10 +220,10 @@ def _check(players: Mapping[str, Policy], games: Sequence[PlannedGame], spec: Ba
             make_opponent(name)
         elif name not in players:
             raise UserError(f"no player is named {name!r}{near_matches(name, players)}")
-        elif players[name].layout.digest != spec.row_layout.digest:
+        elif players[name].layout.digest != prepare(spec).row_layout.digest:
             raise UserError(
                 f"player {name!r} reads observation {players[name].layout.name}, and these battles are played with "
-                f"{spec.row_layout.name}; only bots of one observation can meet"
+                f"{prepare(spec).row_layout.name}; only bots of one observation can meet"
             )
 
 

@@ -18,13 +18,14 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..battle.prepare import prepare
 from ..battle.spec import BattleSpec
-from ..ladder.snapshots import SnapshotStore
 from ..nn import actor_state_dict
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic, Observation, StagedLogits
 from ..nn.rows import unpack
 from .bot_files import Weights
+from .snapshots import SnapshotStore
 
 #: Distinct snapshots in a round from which one mapped forward is faster than one forward each. Default network, one
 #: core, forwards alone: 4 snapshots 11 ms each against 13 mapped, 8: 22 and 17, 16: 40 and 22, 24: 60 and 27.
@@ -59,7 +60,7 @@ class FrozenActors:
 
     def __init__(self, store: SnapshotStore, spec: BattleSpec, device: torch.device) -> None:
         self.store = store
-        self.layout, self.actions = spec.row_layout, spec.action_layout
+        self.layout, self.actions = prepare(spec).row_layout, prepare(spec).action_layout
         self.device = device
         self._loaded: OrderedDict[str, tuple[str, Weights]] = OrderedDict()
         self._architectures: dict[str, _Architecture] = {}

@@ -17,10 +17,11 @@ from royalegym.replay import ReplayRecorder, Trace, save_trace
 from royalegym.selfplay import Opponent
 
 from ..battle.actions import ActionLayout
+from ..battle.environment import make_env
 from ..battle.opponents import PREFIX
+from ..battle.prepare import prepare
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
-from ..battle.steps.env_arena import make_env
 from ..errors import UserError
 from .bot import Bot, full_battles
 from .bot_files import write_atomic
@@ -166,7 +167,7 @@ def write_replays(
     written = []
     for record in records:
         bots = {s: b for s in (0, 1) if isinstance(b := players.get(record.players[s]), Bot)}
-        log = DecisionLog(spec.row_layout, list(bots)) if bots else None
+        log = DecisionLog(prepare(spec).row_layout, list(bots)) if bots else None
         trace = replay_record(record, spec, env, log=log)
         decisions: list[Decision] = []
         if log is not None:
@@ -176,7 +177,7 @@ def write_replays(
                 decisions += [d for d in seen if d.seat in own]
         decisions.sort(key=lambda d: (d.tick, d.seat))
         written.append(
-            write_replay(trace, record, Path(folder), decisions=decisions, actions=spec.action_layout)
+            write_replay(trace, record, Path(folder), decisions=decisions, actions=prepare(spec).action_layout)
         )
     return written
 

@@ -159,7 +159,7 @@ def _built(part: Part) -> Alarm:
         # ``**settings`` of an alarm hides from the check of names what its base does not take.
         raise UserError(f"alarms.extra: {part.class_path} does not take these init_args ({exc})") from exc
     if not isinstance(made, Alarm):
-        raise UserError(f"alarms.extra: {part.class_path} is no Alarm; derive it from royale_lightning.metrics.alarms")
+        raise UserError(f"alarms.extra: {part.class_path} is no Alarm; derive it from royale_lightning.metrics.Alarm")
     return made
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from lightning.pytorch import LightningModule, Trainer
 from royalegym.env import ClashParallelEnv
 
+from ..battle.prepare import prepare
 from ..battle.steps.arena import LEARNER
 from ..bots.chosen_battles import ChosenBattles
 from ..errors import UserError
@@ -82,14 +83,14 @@ class BattleReplays(RunCallback):
 
     def _write(self, trainer: Trainer, pl_module: Any, folder: Path) -> None:
         # Here: a run without replays never imports a page.
-        from ..battle.steps.env_arena import make_env
+        from ..battle.environment import make_env
         from ..bots.decisions import DecisionLog
         from ..bots.replays import replay_record, write_replay
 
         spec = trainer.datamodule.battle  # type: ignore[attr-defined]
         self._env = self._env or make_env(spec)
         for what, record in self._battles.take().items():
-            log = DecisionLog(spec.row_layout, [s for s in (0, 1) if record.players[s] == LEARNER])
+            log = DecisionLog(prepare(spec).row_layout, [s for s in (0, 1) if record.players[s] == LEARNER])
             trace = replay_record(record, spec, self._env, log=log, every_tick=False)
             decisions = log.judge(pl_module.network, pl_module.actions, with_value=True)
             write_replay(trace, record, folder, decisions=decisions, actions=pl_module.actions, name=_file_name(what))

@@ -56,7 +56,7 @@ class RatingUpdate(RunCallback):
         if not isinstance(made, Rater):
             raise UserError(
                 f"RatingUpdate.rater: {self.rater.class_path} is no Rater; derive it from "
-                "royale_lightning.ladder.ratings.rating.Rater"
+                "royale_lightning.ladder.Rater"
             )
         trainer.datamodule.ladder.rater = made  # type: ignore[attr-defined]
 

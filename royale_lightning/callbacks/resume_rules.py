@@ -50,8 +50,8 @@ def identity_of(trainer: Trainer) -> Identity:
 class ResumeRules(RunCallback):
     """Refuse a checkpoint that this run could not continue as itself; apply and record what may change.
 
-    A checkpoint's identity (:mod:`royale_lightning.run.identity`) is compared with this run's. A fixed field that differs
-    is refused. A tunable or noted one is printed, written to ``drift.jsonl`` in the run folder, and counted as
+    A checkpoint's identity (:mod:`royale_lightning.run.identity`) is compared with this run's. A fixed field that
+    differs is refused. A tunable or noted one is printed, written to ``drift.jsonl`` in the run folder, and counted as
     ``run/drifts`` in every later row, which is 0 in a run that never drifted.
 
     ``load_state_dict`` of a torch optimizer restores its settings along with its moments, so a learning rate changed

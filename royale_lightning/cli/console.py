@@ -79,7 +79,7 @@ def _announce_compilation() -> None:
 
     Where it keeps it elsewhere (``NUMBA_CACHE_DIR``, an installation that cannot be written to) nothing is said.
     """
-    kept = Path(__file__).with_name("battle") / "__pycache__"
+    kept = Path(__file__).parents[1] / "battle" / "engine" / "__pycache__"
     elsewhere = os.environ.get("NUMBA_CACHE_DIR") or not os.access(kept if kept.is_dir() else kept.parent, os.W_OK)
     if not elsewhere and next(kept.glob("*.nbi"), None) is None:
         print("first use: the battle code is compiled now, which takes about half a minute", flush=True)

@@ -10,7 +10,7 @@ from ..errors import UserError
 from .pool import Member
 
 #: Short names of the policies we ship.
-EVICTIONS = {"spread": "royale_lightning.ladder.eviction.SpreadEviction"}
+EVICTIONS = {"spread": "royale_lightning.ladder.SpreadEviction"}
 
 
 class EvictionPolicy(ABC):

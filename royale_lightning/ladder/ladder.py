@@ -26,13 +26,13 @@ from ..battle.opponents import is_scripted
 from ..battle.spec import BattleSpec
 from ..bots.bot_files import write_atomic
 from ..bots.evaluate import PlannedGame, Policy, Referee
+from ..bots.snapshots import FOLDER, SnapshotStore
 from ..errors import UserError
 from .matchmaker import OpponentTable, PfspSettings
 from .pfsp import LearnerRecord, PfspTable, pfsp
 from .pool import Member, Pool
 from .ratings.rating import DavidsonRater, Rater, Ratings
 from .results import LIVE, TRUE_START, LogMark, Result, ResultsLog, read_results
-from .snapshots import FOLDER, SnapshotStore
 
 RESULTS = "results.jsonl"
 STATE = "ladder/ladder.json"

@@ -112,4 +112,4 @@ class MixMatchmaker(Matchmaker):
 
 
 #: Short names of the shipped matchmakers.
-MATCHMAKERS = {"mix": "royale_lightning.ladder.matchmaker.MixMatchmaker"}
+MATCHMAKERS = {"mix": "royale_lightning.ladder.MixMatchmaker"}

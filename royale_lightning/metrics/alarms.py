@@ -309,4 +309,4 @@ def assemble(shipped: Sequence[Alarm], extra: Sequence[Alarm], off: Sequence[str
 
 
 #: Short name of what an alarm can be written with in a configuration.
-ALARMS = {"threshold": "royale_lightning.metrics.alarms.Threshold"}
+ALARMS = {"threshold": "royale_lightning.metrics.Threshold"}

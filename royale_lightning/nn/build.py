@@ -15,8 +15,8 @@ from .rows import unpack
 
 #: Short names of the shipped networks.
 NETWORKS = {
-    "entity": "royale_lightning.nn.entity.EntityNetwork",
-    "conv": "royale_lightning.nn.conv.ConvNetwork",
+    "entity": "royale_lightning.nn.EntityNetwork",
+    "conv": "royale_lightning.nn.ConvNetwork",
 }
 
 _WHERE = "model.network"

@@ -19,8 +19,8 @@ from .schedule import Scheduled, schedule_of
 
 #: Short names of the shipped terms.
 TERMS = {
-    "self_imitation": "royale_lightning.ppo.imitation.SelfImitation",
-    "kl_to_reference": "royale_lightning.ppo.reference.KLToReference",
+    "self_imitation": "royale_lightning.ppo.SelfImitation",
+    "kl_to_reference": "royale_lightning.ppo.KLToReference",
 }
 
 

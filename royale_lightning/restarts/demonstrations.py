@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..battle.prepare import prepare
 from ..battle.save_state import SaveStateCodec
 from ..battle.spec import BattleSpec
 from ..battle.steps.arena import build_games
@@ -41,7 +42,7 @@ class RouteDemonstrations:
 
     def __init__(self, spec: BattleSpec, store: TrajectoryStore) -> None:
         self.store = store
-        self._row_bytes = spec.row_layout.row_bytes
+        self._row_bytes = prepare(spec).row_layout.row_bytes
         (self._game,), self._codec = build_games(spec, 1), SaveStateCodec(store.stamp)
         self._known: dict[int, Decisions] = {}
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..battle.round import RUNNING, TRUNCATED
 
 #: Short names of the estimators we ship.
-ESTIMATORS = {"gae": "royale_lightning.rollout.advantage.GAE"}
+ESTIMATORS = {"gae": "royale_lightning.rollout.GAE"}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..battle.opponents import is_scripted
+from ..battle.prepare import prepare
 from ..battle.round import CHOICE, IDLE, RUNNING, TRUE_START, Assignment, EpisodeRecord, SavedBattle
 from ..battle.spec import BattleSpec
 from ..battle.steps.arena import LEARNER
@@ -131,8 +132,8 @@ class Collector:
         starts: StartAuthority | None = None, keep_commands: bool = False,
     ) -> None:
         self.source = source
-        self.layout = spec.row_layout
-        self.actions = spec.action_layout
+        self.layout = prepare(spec).row_layout
+        self.actions = prepare(spec).action_layout
         self.matchmaker = matchmaker
         self.frozen = frozen
         self.starts = starts

@@ -16,11 +16,13 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import IterableDataset
 
-from ..battle.engine.engine import engine_identity
+from ..battle.engine.engine import engine_identity, shared_engine
 from ..battle.opponents import make_opponent
+from ..battle.prepare import prepare, validate
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
-from ..battle.steps.sources import InlineSource, RolloutSource, make_source
+from ..battle.steps.make_source import make_source
+from ..battle.steps.sources import InlineSource, RolloutSource
 from ..bots.frozen import FrozenActors
 from ..bots.measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..errors import UserError
@@ -67,10 +69,9 @@ def _give_back_memory() -> None:
 
 def inputs_of(battle: BattleSpec) -> Inputs:
     """What a network for these battles must know, from the spec alone: no battle is started."""
-    from ..battle.engine.engine import shared_engine
-
     types = shared_engine().unit_types()
-    return Inputs(battle.row_layout, battle.action_layout, len(battle.cards), len(types or ()))
+    known = prepare(battle)
+    return Inputs(known.row_layout, known.action_layout, len(shared_engine().cards()), len(types or ()))
 
 
 class _Once(IterableDataset):
@@ -141,7 +142,7 @@ class SelfPlayData(pl.LightningDataModule):
     # ---- Lightning -------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
         if stage == "fit":
-            self.battle.validate()
+            validate(self.battle)
             self._check_accumulation()
             for name in self.opponents.scripted_opponents if self.opponents.scripted else ():
                 make_opponent(name)
@@ -250,7 +251,7 @@ class SelfPlayData(pl.LightningDataModule):
 
     def _check_memory(self, device: torch.device) -> None:
         """Refuse sizes whose buffers alone the memory cannot hold, before anything is allocated."""
-        row, r = self.battle.row_layout.row_bytes, self.rollout
+        row, r = prepare(self.battle).row_layout.row_bytes, self.rollout
         need = (r.rows_per_iteration + 8 * r.battles) * row * (2 if r.overlap else 1)
         try:
             # Pages nobody writes to take no memory, so asking for them only asks whether they could be had.
@@ -332,9 +333,9 @@ class SelfPlayData(pl.LightningDataModule):
             counts = source_counts(self._source)
             m |= source_figures(r, counts, self._counted, processes) | process_figures(children=processes)
             self._counted = counts
-        names = [c.name for c in self.battle.cards]
+        names = [c.name for c in shared_engine().cards()]
         choice = r.choice.cpu().numpy() & (r.offers >= 0).any(axis=1)
-        m.update(play_figures(r.action.cpu().numpy(), r.offers, choice, self.battle.action_layout, names))
+        m.update(play_figures(r.action.cpu().numpy(), r.offers, choice, prepare(self.battle).action_layout, names))
         m |= self._table_metrics
         m |= by_start(r.episodes, r.start_steps, r.value_errors)
         return m | battle_figures(battles) | self._scores.figures()
@@ -345,11 +346,11 @@ class SelfPlayData(pl.LightningDataModule):
 
     # ---- state -----------------------------------------------------------------------------------------------
     def identity_fields(self) -> dict[str, Any]:
-        """What of this module decides a run (:mod:`royale_lightning.run.identity`): its settings, the engine, the bots."""
+        """What of this module decides a run (:mod:`royale_lightning.run.identity`): settings, engine, bots."""
         names = [n for n in inspect.signature(type(self)).parameters if n != "battle"]
         bots = [Part(n) for n in self.opponents.scripted_opponents if "." in n]
         return {
-            "battle": {**self.battle.as_dict(), "row_layout": self.battle.row_layout.digest},
+            "battle": {**self.battle.as_dict(), "row_layout": prepare(self.battle).row_layout.digest},
             "engine": engine_identity(),
             "opponent_code": bots,
             **{n: getattr(self, n) for n in names},

@@ -131,6 +131,6 @@ class OpponentShares:
         if not isinstance(made, Matchmaker):
             raise UserError(
                 f"{where}: {type(made).__name__} is no Matchmaker; derive it from "
-                "royale_lightning.ladder.matchmaker.Matchmaker"
+                "royale_lightning.ladder.Matchmaker"
             )
         return made

@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 
 from ..errors import UserError
+from ..parts import renamed
 
 #: Carries the decision from the launching process to its child ranks.
 RUN_DIR_ENV = "ROYALE_LIGHTNING_RUN_DIR"
@@ -174,4 +175,4 @@ def saved_config(folder: Path) -> dict[str, Any] | None:
     if not configs:
         return None
     config = yaml.safe_load(configs[max(configs)].read_text(encoding="utf-8"))
-    return {k: v for k, v in (config or {}).items() if k not in _PER_START}
+    return {k: renamed(v) for k, v in (config or {}).items() if k not in _PER_START}

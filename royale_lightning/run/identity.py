@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import UserError
-from ..parts import Part, PartSetting
+from ..parts import Part, PartSetting, current_path, renamed
 
 #: What one turns while a run goes on; a field counts with everything below it. An auxiliary loss that calls its weight
 #: ``weight`` has it here too.
@@ -104,7 +104,7 @@ class Identity:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Identity:
-        return cls(dict(value[FIXED]), dict(value[TUNED]), dict(value[NOTED]))
+        return cls(*(_by_public_names(value[kind]) for kind in (FIXED, TUNED, NOTED)))
 
     def changes(self, before: Identity) -> list[Change]:
         """What differs from ``before``, fixed fields first."""
@@ -116,6 +116,13 @@ class Identity:
                 if a != b:
                     found.append(Change(field, a, b, kind))
         return found
+
+
+def _by_public_names(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields as a checkpoint holds them, classes by the names they have now."""
+    return {
+        k: current_path(v) if k.endswith("class_path") and isinstance(v, str) else renamed(v) for k, v in fields.items()
+    }
 
 
 def _below(field: str, names: tuple[str, ...]) -> bool:
@@ -133,7 +140,7 @@ def plain(value: Any) -> Any:
         return {k: plain(getattr(value, k)) for k in value.__dataclass_fields__}
     if isinstance(value, Mapping):
         if isinstance(value.get("class_path"), str):
-            return _part(Part(value["class_path"], dict(value.get("init_args") or {})))
+            return _part(Part(current_path(value["class_path"]), dict(value.get("init_args") or {})))
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(v) for v in (sorted(value, key=repr) if isinstance(value, set | frozenset) else value)]
@@ -232,5 +239,5 @@ def versions() -> dict[str, str]:
 
 def own_code() -> str:
     """Digest of this package's source: two checkouts of one version may differ."""
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     return _hash([p.relative_to(root).as_posix().encode() + p.read_bytes() for p in sorted(root.rglob("*.py"))])

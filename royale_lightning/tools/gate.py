@@ -45,11 +45,11 @@ def main(argv: Sequence[str]) -> int:
 
     from ..battle.opponents import PREFIX, make_opponent
     from ..bots.bot_files import read_bot
+    from ..bots.snapshots import FOLDER
     from ..errors import UserError
     from ..ladder.admission import judge
     from ..ladder.gate.gate import GATES
     from ..ladder.ladder import Ladder, read_state
-    from ..ladder.snapshots import FOLDER
     from ..parts import Part
 
     anchors = [PREFIX + a.removeprefix(PREFIX) for a in args.anchors]

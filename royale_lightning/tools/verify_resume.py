@@ -27,7 +27,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ..battle.steps.arena import default_threads
-from ..battle.steps.sources import default_kind
+from ..battle.steps.make_source import default_kind
 from ..errors import UserError
 from ..metrics.declarations import repeats
 from ..run.folder import saved_config

@@ -13,12 +13,13 @@ from royalegym.protocol import BattleState
 from royalegym.reward import RewardFunction
 from royalegym.state_mutator import Snapshot
 
+from royale_lightning.battle.environment import make_env
+from royale_lightning.battle.prepare import prepare
 from royale_lightning.battle.round import CHOICE, POOL, RUNNING, TRUE, Assignment, EpisodeRecord, Round, Start
 from royale_lightning.battle.save_state import Refused, SaveState, SaveStateCodec
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.stamp import stamp_of
 from royale_lightning.battle.steps.arena import ArenaSettings, build_arena, build_games
-from royale_lightning.battle.steps.env_arena import make_env
 from royale_lightning.battle.steps.game import Game
 from royale_lightning.battle.steps.replay import Replay, ReplayMismatch
 from royale_lightning.parts import part
@@ -41,7 +42,7 @@ class Seen:
 
 
 def look(game: Game, spec: BattleSpec) -> np.ndarray:
-    rows = np.zeros((2, spec.row_layout.row_bytes), dtype=np.uint8)
+    rows = np.zeros((2, prepare(spec).row_layout.row_bytes), dtype=np.uint8)
     for seat in (0, 1):
         game.encode(seat, rows[seat])
     return rows
@@ -222,7 +223,7 @@ def test_hidden_fields_of_the_other_seat_never_reach_an_observation() -> None:
 
 def records(spec: BattleSpec, start: Start, rounds: int = 400, seed: int = 3) -> tuple[list[EpisodeRecord], Any]:
     """One battle of learner against push, from ``start``, random-legal, with its commands."""
-    r = Round(1, spec.row_layout.row_bytes)
+    r = Round(1, prepare(spec).row_layout.row_bytes)
     arena = build_arena(spec, 0, 1, r, ArenaSettings(seed=7, forced_share=0.0))
     rng = np.random.default_rng(seed)
     fresh = [Assignment(0, 0, ("learner", "scripted:push"), 500, keep_commands=True, start=start)]
@@ -232,7 +233,8 @@ def records(spec: BattleSpec, start: Start, rounds: int = 400, seed: int = 3) ->
         if r.end[0] != RUNNING:
             return r.episodes, arena
         for slot in np.flatnonzero(r.kind == CHOICE):
-            mask = spec.row_layout.unpack_mask(spec.row_layout.views(r.rows)["action_mask"][slot : slot + 1])[0]
+            layout = prepare(spec).row_layout
+            mask = layout.unpack_mask(layout.views(r.rows)["action_mask"][slot : slot + 1])[0]
             r.action[slot] = 0 if rng.random() < 0.6 else rng.choice(np.flatnonzero(mask)[1:])
     raise AssertionError("the battle did not end")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from royalegym.reward import RewardFunction
 
+from royale_lightning.battle.prepare import prepare, validate
 from royale_lightning.battle.rows.entities_layout import ENTITIES
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.errors import UserError
@@ -59,26 +60,26 @@ def test_a_mistake_is_named_at_once(settings: dict[str, Any], sentence: str) -> 
 )
 def test_a_mistake_in_a_part_is_named_before_training(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        BattleSpec(**settings).validate()
+        validate(BattleSpec(**settings))
 
 
 def test_what_follows_from_the_settings() -> None:
     spec = BattleSpec()
-    spec.validate()
-    assert spec.batched
-    assert spec.row_layout is ENTITIES
+    validate(spec)
+    assert prepare(spec).batched
+    assert prepare(spec).row_layout is ENTITIES
     assert ENTITIES.row_bytes <= 1536
-    assert spec.action_layout.n_actions == 2305
-    assert not BattleSpec(reward="royalegym").batched, "elixir trades need RoyaleGym's own objects"
-    assert not BattleSpec(command_delay_ticks=21).batched
+    assert prepare(spec).action_layout.n_actions == 2305
+    assert not prepare(BattleSpec(reward="royalegym")).batched, "elixir trades need RoyaleGym's own objects"
+    assert not prepare(BattleSpec(command_delay_ticks=21)).batched
     other = BattleSpec(observation="spatial")
-    other.validate()
-    assert other.batched
-    assert not BattleSpec(observation="spatial", arena="env").batched
-    assert [f.name for f in other.row_layout.fields] == ["spatial", "vector"]
+    validate(other)
+    assert prepare(other).batched
+    assert not prepare(BattleSpec(observation="spatial", arena="env")).batched
+    assert [f.name for f in prepare(other).row_layout.fields] == ["spatial", "vector"]
 
 
 def test_the_digest_goes_by_value() -> None:
-    assert BattleSpec().digest() == BattleSpec(reward={"class_path": "tower_result"}).digest()
-    assert BattleSpec().digest() != BattleSpec(decision_ms=1000).digest()
-    assert BattleSpec().digest() != BattleSpec(deck="random").digest()
+    assert prepare(BattleSpec()).digest == prepare(BattleSpec(reward={"class_path": "tower_result"})).digest
+    assert prepare(BattleSpec()).digest != prepare(BattleSpec(decision_ms=1000)).digest
+    assert prepare(BattleSpec()).digest != prepare(BattleSpec(deck="random")).digest

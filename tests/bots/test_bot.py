@@ -16,22 +16,16 @@ import torch
 from royalegym import SpatialObsBuilder
 from safetensors import safe_open
 
+from royale_lightning.battle.environment import make_env
+from royale_lightning.battle.prepare import prepare
+from royale_lightning.battle.rows.row_codecs import pack_row
 from royale_lightning.battle.spec import BattleSpec
-from royale_lightning.battle.steps.env_arena import make_env
 from royale_lightning.bots.bot import Bot
 from royale_lightning.bots.bot_files import BotRecord, update_bot, write_bot
 from royale_lightning.errors import UserError
 from royale_lightning.nn import actor_state_dict
 from royale_lightning.parts import Part
-
-from ..support.bots import make_bot
-
-
-def save_checkpoint(bot: Bot, path: Path) -> None:
-    """What Lightning writes of a SelfPlayModule, as far as bots are concerned."""
-    weights = {f"network.{k}": v for k, v in bot.network.state_dict().items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"state_dict": weights, "bot": bot.record.as_dict(), "epoch": 3, "loops": {}}, path)
+from tests.support.bots import make_bot, save_checkpoint
 
 
 def some_rows(bot: Bot, n: int = 24) -> np.ndarray:
@@ -45,7 +39,7 @@ def some_rows(bot: Bot, n: int = 24) -> np.ndarray:
             mask = obs[agent]["action_mask"]
             if mask[1:].any():
                 row = np.zeros(bot.layout.row_bytes, dtype=np.uint8)
-                bot.layout.pack(obs[agent], mask, row)
+                pack_row(bot.layout, obs[agent], mask, row)
                 rows.append(row)
             acts[agent] = int(rng.choice(np.flatnonzero(mask)))
         obs, *_ = env.step(acts)
@@ -92,7 +86,7 @@ def test_the_critic_is_not_in_a_bot(bot: Bot, tmp_path: Path) -> None:
     assert record["schema"] == 1
     assert record["game_steps"] == 1234
     assert record["deck"][0] == list(bot.trained_on.decks[0])
-    assert BattleSpec(**record["battle"]).digest() == record["battle_digest"]
+    assert prepare(BattleSpec(**record["battle"])).digest == record["battle_digest"]
 
 
 def test_saving_again_replaces_the_bot(bot: Bot, other: Bot, tmp_path: Path) -> None:
@@ -167,7 +161,7 @@ class _SpatialBot(Bot):
 
     def __init__(self) -> None:
         spec = BattleSpec(observation="spatial")
-        self.name, self.layout, self.actions = "planes", spec.row_layout, spec.action_layout
+        self.name, self.layout, self.actions = "planes", prepare(spec).row_layout, prepare(spec).action_layout
 
 
 def test_bots_of_different_observations_do_not_meet(bot: Bot, other: Bot) -> None:
@@ -187,7 +181,7 @@ def test_the_training_limits_and_reward_are_not_the_bots(tmp_path: Path) -> None
     loaded = Bot.load(tmp_path)
     assert loaded.spec.max_ticks is None
     assert loaded.spec.deck == spec.deck
-    assert loaded.spec.batched
+    assert prepare(loaded.spec).batched
 
 
 def spoil(folder: Path, bot: Bot, **changes: Any) -> None:

@@ -14,14 +14,13 @@ from royale_lightning.battle.steps.arena import ArenaSettings
 from royale_lightning.battle.steps.sources import InlineSource
 from royale_lightning.bots import frozen
 from royale_lightning.bots.frozen import FrozenActors
-from royale_lightning.ladder.snapshots import SnapshotStore
+from royale_lightning.bots.snapshots import SnapshotStore
 from royale_lightning.nn import actor_state_dict
 from royale_lightning.parts import Part
-
-from ..support.bots import Reflex, make_bot
+from tests.support.bots import Reflex, make_bot
 
 SPEC = BattleSpec()
-ENTITY = Part("royale_lightning.nn.entity.EntityNetwork", {"width": 8, "layers": 1, "heads": 2, "map_channels": 4})
+ENTITY = Part("royale_lightning.nn.EntityNetwork", {"width": 8, "layers": 1, "heads": 2, "map_channels": 4})
 
 
 class Branching(Reflex):

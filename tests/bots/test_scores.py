@@ -21,8 +21,7 @@ from royale_lightning.bots.scores import pair_scores, run_predict, run_test, run
 from royale_lightning.errors import UserError
 from royale_lightning.tools import evaluate as evaluate_tool
 from royale_lightning.tools import play as play_tool
-
-from .test_bot import save_checkpoint
+from tests.support.bots import save_checkpoint
 
 FIGURES = {"games", "wins", "draws", "losses", "score", "low", "high", "mean_ticks", "seconds_per_battle"}
 

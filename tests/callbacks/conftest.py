@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
-
 
 @pytest.fixture
 def fit(tmp_path: Path) -> Callable[..., Any]:
     """``fit(data=..., ckpt_path=..., **trainer settings)`` -> ``(trainer, module, data)``."""
-    import tiny_run
     from lightning.pytorch import Trainer
 
     from royale_lightning.cli.trainer_defaults import defaults
+    from tests.support import tiny_run
 
     def run(data: Any = None, ckpt_path: Any = None, module: Any = None, **settings: Any) -> Any:
         settings.setdefault("default_root_dir", tmp_path)

@@ -20,7 +20,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def ill(**figures: float) -> Any:
-    import tiny_run
+    from tests.support import tiny_run
 
     module = tiny_run.TinyModule()
     module.extra = figures
@@ -30,7 +30,7 @@ def ill(**figures: float) -> Any:
 def test_a_warning_is_in_the_row_the_log_and_the_console_and_ends(
     fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import tiny_run
+    from tests.support import tiny_run
 
     class Module(tiny_run.TinyModule):
         def iteration_metrics(self) -> dict[str, float]:

@@ -11,7 +11,6 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 from royalegym import load_trace, verify_trace
-from royalegym.state_mutator import MidGameStateMutator
 
 from royale_lightning import BattleSpec, OpponentShares, PPOSettings, RolloutSettings, SelfPlayData, SelfPlayModule
 from royale_lightning.battle.engine.engine import new_engine
@@ -19,13 +18,7 @@ from royale_lightning.callbacks import BattleReplays
 from royale_lightning.cli.trainer_defaults import complete
 from royale_lightning.errors import UserError
 from royale_lightning.parts import part
-
-
-class Ending(MidGameStateMutator):
-    """Battles that are over in seconds: overtime, with a last stand in every tower."""
-
-    def __init__(self) -> None:
-        super().__init__((5600, 5800), (3000, 10000), max_tower_hp=(4824, 3052), tower_hp_percent=(1, 2))
+from tests.support.starts import Ending
 
 
 def fit(folder: Path, iterations: int, ckpt_path: Any = None, **settings: Any) -> Trainer:

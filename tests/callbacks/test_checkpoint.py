@@ -112,7 +112,7 @@ def test_a_newer_format_is_refused(fit: Fit, tmp_path: Path) -> None:
 
 
 def test_an_error_saves_nothing(fit: Fit, tmp_path: Path) -> None:
-    import tiny_run
+    from tests.support import tiny_run
 
     class Broken(tiny_run.TinyModule):
         def training_step(self, batch: Any, batch_idx: int) -> Any:

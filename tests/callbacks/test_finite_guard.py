@@ -22,9 +22,8 @@ def files(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 def test_a_nan_stops_with_the_last_good_checkpoint_kept(fit: Fit, tmp_path: Path, where: str) -> None:
-    import tiny_run
-
     from royale_lightning.callbacks import RunCheckpoint
+    from tests.support import tiny_run
 
     class Module(tiny_run.TinyModule):
         def training_step(self, batch: Any, batch_idx: int) -> Any:

@@ -69,7 +69,7 @@ def test_a_pause_waits_for_a_word(fit: Fit, tmp_path: Path) -> None:
 
 
 def test_a_learning_rate_is_applied_recorded_and_kept(fit: Fit, tmp_path: Path, capsys: Any) -> None:
-    import tiny_run
+    from tests.support import tiny_run
 
     @dataclass(frozen=True)
     class Settings:

@@ -17,7 +17,7 @@ from royale_lightning.callbacks import BattleReplays
 from royale_lightning.callbacks.loggers import LOGGERS, named_loggers
 from royale_lightning.cli.trainer_defaults import complete
 from royale_lightning.parts import part
-from tests.callbacks.test_battle_replays import Ending
+from tests.support.starts import Ending
 
 #: As a rating leaves them; playing for them would take longer than the rest of this file.
 RATINGS = {

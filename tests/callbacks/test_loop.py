@@ -26,7 +26,7 @@ def test_one_rollout_per_epoch_after_the_start_hook_and_nothing_after_the_last_m
 
 def test_the_unwrapped_dataset_is_sized(fit: Fit) -> None:
     trainer, _, _ = fit(max_epochs=1)
-    import tiny_run
+    from tests.support import tiny_run
 
     assert isinstance(trainer.train_dataloader, tiny_run.TinyDataset)
     assert trainer.num_training_batches == len(trainer.train_dataloader) == 4
@@ -34,7 +34,7 @@ def test_the_unwrapped_dataset_is_sized(fit: Fit) -> None:
 
 @pytest.mark.parametrize("at", [1, 3])
 def test_a_generator_that_returns_early_ends_the_epoch_like_any_other(fit: Fit, tmp_path: Path, at: int) -> None:
-    import tiny_run
+    from tests.support import tiny_run
 
     data = tiny_run.TinyData()
     data.stop_early_at = (2, at)
@@ -46,7 +46,7 @@ def test_a_generator_that_returns_early_ends_the_epoch_like_any_other(fit: Fit, 
 
 
 def test_a_checkpoint_after_an_early_return_resumes_at_the_next_epoch(fit: Fit, tmp_path: Path) -> None:
-    import tiny_run
+    from tests.support import tiny_run
 
     data = tiny_run.TinyData()
     data.stop_early_at = (2, 2)
@@ -105,7 +105,7 @@ def test_from_python_the_run_gets_a_folder_of_its_own(tmp_path: Path, monkeypatc
     ],
 )
 def test_trainers_made_by_hand_are_checked_too(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
-    import tiny_run
+    from tests.support import tiny_run
 
     plain: dict[str, Any] = {"max_epochs": 1, "logger": False, "enable_progress_bar": False, "limit_val_batches": 0}
     plain |= {"enable_checkpointing": False, "default_root_dir": tmp_path, "callbacks": [StopAfter()]}

@@ -22,7 +22,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_row_holds_what_was_measured_and_nothing_else(fit: Fit, tmp_path: Path) -> None:
-    import tiny_run
+    from tests.support import tiny_run
 
     module = tiny_run.TinyModule()
     module.extra = {"infinite": float("inf")}

@@ -49,10 +49,10 @@ def test_foreign_checkpoint_callbacks_stay_last() -> None:
 
 @pytest.mark.parametrize("left_out", [MetricLog, Progress, StopAfter, SignalStop, RunCheckpoint])
 def test_each_can_be_left_out(tmp_path: Any, left_out: type[Callback]) -> None:
-    import tiny_run
     from lightning.pytorch import Trainer
 
     from royale_lightning.cli.trainer_defaults import complete
+    from tests.support import tiny_run
 
     settings = complete({"max_epochs": 2, "enable_model_summary": False}, tmp_path)
     settings["callbacks"] = [c for c in settings["callbacks"] if not isinstance(c, left_out)]

@@ -13,7 +13,7 @@ from royale_lightning.callbacks.progress import History, Status, Tally, against_
 
 
 def test_results_count_from_the_learners_seat() -> None:
-    from tiny_run import Episode
+    from tests.support.tiny_run import Episode
 
     learner, push = "learner", "scripted:push"
     results = tally(
@@ -84,7 +84,7 @@ def test_a_limit_by_minutes(fit: Callable[..., Any], monkeypatch: pytest.MonkeyP
     class Data:
         pass
 
-    import tiny_run
+    from tests.support import tiny_run
 
     class Slow(tiny_run.TinyModule):
         def on_train_epoch_start(self) -> None:

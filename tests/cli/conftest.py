@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,6 @@ from pathlib import Path
 # Before any test: Lightning's loggers keep the stream of whoever imported it, and a test's own is closed after it.
 import lightning.pytorch  # noqa: F401
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @dataclass
@@ -38,7 +35,7 @@ def royale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], Result]:
     """``royale("fit --config x.yaml")`` over the stand-ins, in an empty folder."""
-    import tiny_run
+    from tests.support import tiny_run
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ROYALE_LIGHTNING_RUN_DIR", raising=False)

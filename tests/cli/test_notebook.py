@@ -16,10 +16,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reas
 
 SETUP = f"""
 import sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from lightning.pytorch import Trainer
-from royale_lightning.trainer_defaults import defaults
-from tiny_run import TinyData, TinyModule
+from royale_lightning.cli.trainer_defaults import defaults
+from tests.support.tiny_run import TinyData, TinyModule
 
 class Slow(TinyModule):
     def training_step(self, batch, batch_idx):

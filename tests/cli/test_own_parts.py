@@ -11,33 +11,34 @@ import pytest
 from safetensors.torch import load_file
 
 from royale_lightning.cli.console import main
-
-from .test_user_errors import FIT, quiet_lightning, said
+from tests.support.sentences import FIT, quiet_lightning, said
 
 __all__ = ["quiet_lightning"]
 
+OWN = "tests.support.own_parts"
+
 
 def part(name: str, what: str) -> str:
-    return f'{{"class_path": "own_parts.{name}", "init_args": {{"what": "{what}"}}}}'
+    return f'{{"class_path": "{OWN}.{name}", "init_args": {{"what": "{what}"}}}}'
 
 
 REWARD, NETWORK = "--data.battle.reward", "--model.network"
 OPPONENTS, AUXILIARY = "--data.opponents.scripted_opponents", "--model.auxiliary"
 CASES: dict[str, tuple[list[str], str]] = {
-    "a reward raises": ([REWARD, part("OddReward", "raise")], r"battle.reward, own_parts.OddReward.*KeyError: 'tower'"),
-    "a reward is text": ([REWARD, part("OddReward", "text")], r"battle.reward, own_parts.OddReward.*'a lot'"),
+    "a reward raises": ([REWARD, part("OddReward", "raise")], r"battle.reward, .*parts.OddReward.*KeyError: 'tower'"),
+    "a reward is text": ([REWARD, part("OddReward", "text")], r"battle.reward, .*own_parts.OddReward.*'a lot'"),
     "a reward is NaN": ([REWARD, part("OddReward", "nan")], r"battle.reward paid nan to seat \d of battle \d"),
     "NaN logits": ([NETWORK, part("OddNetwork", "nan")], r"the network gave .* no finite number for \d+ of \d+ rows"),
     "a field that is not there": ([NETWORK, part("NoSuchField", "x")], r"KeyError: 'minimap'; the observation has"),
     "a field asked for later": ([NETWORK, part("OddNetwork", "key")], r"KeyError: 'minimap' \(line \d+ of own_parts"),
     "short logits": ([NETWORK, part("OddNetwork", "short")], r"logits of shape \[\d+, 100\] for \d+ rows of 2305"),
-    "a NaN loss": ([AUXILIARY, "{mine: own_parts.NanLoss}"], r"minibatch 1 of iteration 1 is no finite number"),
-    "a loss of many rows": ([AUXILIARY, "{mine: own_parts.RowsOfLoss}"], r"model.auxiliary.mine gave a loss of shape"),
-    "an opponent raises": ([OPPONENTS, "[own_parts.Raises]"], r"ZeroDivisionError: no plan \(line \d+ of own_parts.py"),
-    "a far-off action": ([OPPONENTS, "[own_parts.FarOff]"], r"opponent own_parts.FarOff chose 1000000 at game step"),
-    "a negative action": ([OPPONENTS, "[own_parts.Negative]"], r"own_parts.Negative chose -1 at game step"),
-    "half an action": ([OPPONENTS, "[own_parts.Half]"], r"own_parts.Half chose 0.5 at game step"),
-    "an illegal action": ([OPPONENTS, "[own_parts.Forbidden]"], r"own_parts.Forbidden chose \d+ at game step"),
+    "a NaN loss": ([AUXILIARY, f"{{mine: {OWN}.NanLoss}}"], r"minibatch 1 of iteration 1 is no finite number"),
+    "a loss of many rows": ([AUXILIARY, f"{{mine: {OWN}.RowsOfLoss}}"], r"auxiliary.mine gave a loss of shape"),
+    "an opponent raises": ([OPPONENTS, f"[{OWN}.Raises]"], r"ZeroDivisionError: no plan \(line \d+ of own_parts.py"),
+    "a far-off action": ([OPPONENTS, f"[{OWN}.FarOff]"], r"opponent .*own_parts.FarOff chose 1000000 at game step"),
+    "a negative action": ([OPPONENTS, f"[{OWN}.Negative]"], r"own_parts.Negative chose -1 at game step"),
+    "half an action": ([OPPONENTS, f"[{OWN}.Half]"], r"own_parts.Half chose 0.5 at game step"),
+    "an illegal action": ([OPPONENTS, f"[{OWN}.Forbidden]"], r"own_parts.Forbidden chose \d+ at game step"),
     "too many battles": (["--data.rollout.battles", "1000000000000"], r"no memory on cpu .*rollout.battles 1000000"),
     "3 into 2 minibatches": (["--trainer.accumulate_grad_batches", "3"], r"is 3 and a PPO epoch has 2 minibatches"),
     "a negative clip": (["--trainer.gradient_clip_val", "-1"], r"gradient_clip_val is -1"),

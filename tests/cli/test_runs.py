@@ -140,7 +140,7 @@ def test_later_config_files_refine_earlier_ones(royale: Royale) -> None:
 
 
 def test_one_seed_for_networks_and_battles(royale: Royale, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tiny_run
+    from tests.support import tiny_run
 
     seeds: list[int] = []
     monkeypatch.setattr(tiny_run.TinyData, "setup", lambda self, stage: seeds.append(self.seed))
@@ -201,10 +201,10 @@ def test_ranks_started_from_outside_need_a_run_dir(royale: Royale, monkeypatch: 
 def test_two_ranks_share_one_run(royale: Royale) -> None:
     """Each rank is a process of its own, as a user starts it."""
     line = "fit --stop.iterations 3 --trainer.strategy ddp --trainer.devices 2 --trainer.accelerator cpu"
-    here = Path(__file__).parent
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parents[1]), str(here)])}
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
-        [sys.executable, "-m", "tiny_run", *line.split()], env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tests.support.tiny_run", *line.split()], env=env, capture_output=True, text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert [p.name for p in Path("runs").iterdir()] == ["run-1"]
@@ -254,7 +254,8 @@ def test_global_random_generators_go_on_where_they_stood(royale: Royale, monkeyp
     import random
 
     import numpy as np
-    import tiny_run
+
+    from tests.support import tiny_run
 
     drawn: list[list[float]] = []
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,10 @@ from torch import Tensor
 
 from royale_lightning.cli.console import main
 from royale_lightning.nn import ActorCritic, Inputs
+from tests.support.sentences import FIT, quiet_lightning, said
 
-CONFIG = str(Path(__file__).parents[2] / "configs" / "debug.yaml")
-FIT = ["fit", "--config", CONFIG]
+__all__ = ["quiet_lightning"]
+
 STARTER = ["Knight", "Archer", "Giant", "Minions", "Fireball", "Zap", "Cannon", "Musketeer"]
 
 
@@ -64,27 +63,6 @@ MISTAKES = {
     "a short name nobody knows": (["--model.network", "entitee"], r"'entitee'.*did you mean 'entity'"),
     "an opponent nobody knows": (["--data.opponents.scripted_opponents", "[pushh]"], r"'pushh'.*did you mean 'push'"),
 }
-
-
-def said(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one sentence. Lightning's own log lines go to the stream of the test that first used them."""
-    lines = [x for x in capsys.readouterr().err.strip().splitlines() if x]
-    sentences = [x for x in lines if x.startswith("error: ")]
-    assert len(sentences) == 1, lines
-    assert lines[-1] == sentences[0]
-    return sentences[0]
-
-
-@pytest.fixture(autouse=True)
-def quiet_lightning() -> Iterator[None]:
-    """Lightning's loggers hold the stream of whoever imported it; capsys closes that stream after its test."""
-    loggers = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
-    kept = [(x, x.handlers[:]) for x in loggers]
-    for x in loggers:
-        x.handlers = []
-    yield
-    for x, handlers in kept:
-        x.handlers = handlers
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -20,8 +20,7 @@ from royale_lightning.ladder.ladder import Ladder, read_state
 from royale_lightning.ladder.pool import Member
 from royale_lightning.ladder.results import Result
 from royale_lightning.nn import actor_state_dict
-
-from ..support.bots import make_bot
+from tests.support.bots import make_bot
 
 
 class Strict(PromotionGate):

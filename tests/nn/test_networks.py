@@ -22,8 +22,7 @@ from royale_lightning.nn import (
     parameter_groups,
 )
 from royale_lightning.parts import part
-
-from ..support.boards import ACTIONS, INPUTS, SPATIAL_INPUTS, entity_obs, spatial_obs
+from tests.support.boards import ACTIONS, INPUTS, SPATIAL_INPUTS, entity_obs, spatial_obs
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,11 @@ import pytest
 import yaml
 from my_lab import battles, learning
 
+from royale_lightning.battle.environment import make_env
+from royale_lightning.battle.prepare import prepare
 from royale_lightning.battle.round import CHOICE, Assignment, Round
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.steps.arena import ArenaSettings, build_arena
-from royale_lightning.battle.steps.env_arena import make_env
 from royale_lightning.cli import console as cli
 
 HERE = Path(__file__).parent
@@ -110,13 +111,14 @@ def test_the_battles_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_own_opponent_sees_what_royalegym_shows(observation: str) -> None:
     """Batched or not, whatever the learner sees: bit for bit RoyaleGym's default observation of the same battle."""
     spec = BattleSpec(observation=observation, max_ticks=700, codec_states=0)
-    block = Round(1, spec.row_layout.row_bytes)
+    block = Round(1, prepare(spec).row_layout.row_bytes)
     arena = build_arena(spec, 0, 1, block, ArenaSettings(forced_share=0.0))
     battles.Hoarder.seen.clear()
     arena.advance([Assignment(0, 0, ("learner", "scripted:my_lab.battles.Hoarder"), 5, keep_commands=True)])
     while not block.episodes:
         assert block.kind[0] == CHOICE
-        legal = np.flatnonzero(spec.row_layout.unpack_mask(spec.row_layout.views(block.rows[:1])["action_mask"])[0])
+        layout = prepare(spec).row_layout
+        legal = np.flatnonzero(layout.unpack_mask(layout.views(block.rows[:1])["action_mask"])[0])
         block.action[0] = legal[-1] if block.game_step[0] % 3 == 0 else 0
         arena.advance([])
     shown = list(battles.Hoarder.seen)

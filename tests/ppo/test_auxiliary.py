@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, kl_divergence
 
 from royale_lightning.battle.actions import ActionLayout
+from royale_lightning.battle.prepare import prepare
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.steps.arena import ArenaSettings
 from royale_lightning.battle.steps.sources import InlineSource
@@ -36,7 +37,7 @@ from royale_lightning.rollout.minibatch import Minibatch
 
 ACTIONS = ActionLayout(slots=2, tiles_y=2, tiles_x=2, buttons=1)
 SPEC = BattleSpec(max_ticks=400)
-TINY = Part("royale_lightning.nn.entity.EntityNetwork", {"width": 16, "layers": 1})
+TINY = Part("royale_lightning.nn.EntityNetwork", {"width": 16, "layers": 1})
 
 
 def policies(seed: int, rows: int = 5) -> tuple[MaskedCategorical, Categorical, Tensor]:
@@ -95,9 +96,9 @@ def batch(network: ActorCritic) -> Minibatch:
 
 
 def step_of(network: ActorCritic, batch: Minibatch) -> Step:
-    obs = unpack(batch.rows, SPEC.row_layout)
+    obs = unpack(batch.rows, prepare(SPEC).row_layout)
     logits, value = network(obs)
-    return Step(batch, obs, MaskedCategorical(logits, obs["action_mask"], SPEC.action_layout), value, network)
+    return Step(batch, obs, MaskedCategorical(logits, obs["action_mask"], prepare(SPEC).action_layout), value, network)
 
 
 @dataclass

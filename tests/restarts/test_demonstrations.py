@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from royale_lightning.battle.prepare import prepare
 from royale_lightning.battle.round import CHOICE, RUNNING, Assignment, EpisodeRecord, Round
 from royale_lightning.battle.save_state import SaveStateCodec
 from royale_lightning.battle.spec import BattleSpec
@@ -31,7 +32,7 @@ STAMP = stamp_of(SPEC, key_digest())
 @pytest.fixture(scope="module")
 def battle() -> tuple[EpisodeRecord, np.ndarray, np.ndarray]:
     """A battle that red won, with the rows it acted on and what it did."""
-    r = Round(1, SPEC.row_layout.row_bytes)
+    r = Round(1, prepare(SPEC).row_layout.row_bytes)
     arena = build_arena(SPEC, 0, 1, r, ArenaSettings(seed=7, forced_share=0.0))
     rng = np.random.default_rng(3)
     fresh = [Assignment(0, 4, ("scripted:noop", "learner"), 503, keep_commands=True)]
@@ -42,7 +43,7 @@ def battle() -> tuple[EpisodeRecord, np.ndarray, np.ndarray]:
         if r.end[0] != RUNNING:
             return r.episodes[0], np.stack(rows), np.array(actions)
         if r.kind[1] == CHOICE:
-            mask = SPEC.row_layout.unpack_mask(SPEC.row_layout.views(r.rows)["action_mask"][1:2])[0]
+            mask = prepare(SPEC).row_layout.unpack_mask(prepare(SPEC).row_layout.views(r.rows)["action_mask"][1:2])[0]
             r.action[1] = 0 if rng.random() < 0.7 else rng.choice(np.flatnonzero(mask)[1:])
             rows.append(r.rows[1].copy())
             actions.append(int(r.action[1]))
@@ -85,7 +86,7 @@ def test_slices_are_drawn_by_their_stream(route: Route) -> None:
     assert c is not None
     assert fresh is not None
     rows, actions = a
-    assert rows.shape == (40, SPEC.row_layout.row_bytes)
+    assert rows.shape == (40, prepare(SPEC).row_layout.row_bytes)
     assert actions.shape == (40,)
     assert np.array_equal(rows, b[0])
     assert np.array_equal(rows, fresh[0]), "whatever was replayed before"

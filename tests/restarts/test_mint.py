@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from royalegym.state_mutator import Snapshot, load_snapshots, save_snapshots
 
+from royale_lightning.battle.environment import make_env
+from royale_lightning.battle.prepare import prepare
 from royale_lightning.battle.round import CHOICE, POOL, RUNNING, TRUE_START, Assignment, EpisodeRecord, Round, Start
 from royale_lightning.battle.save_state import SaveStateCodec
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.stamp import stamp_of
 from royale_lightning.battle.steps.arena import ArenaSettings, build_arena, build_games
-from royale_lightning.battle.steps.env_arena import make_env
 from royale_lightning.battle.steps.replay import SAVE_STEPS, Replay
 from royale_lightning.errors import UserError
 from royale_lightning.restarts.key import key_digest, mirrored
@@ -30,7 +31,7 @@ MARKERS = MarkerSettings()
 
 def played(players: tuple[str, str], start: Start = TRUE_START, seed: int = 3) -> EpisodeRecord:
     """One whole battle, the learner random-legal."""
-    r = Round(1, SPEC.row_layout.row_bytes)
+    r = Round(1, prepare(SPEC).row_layout.row_bytes)
     arena = build_arena(SPEC, 0, 1, r, ArenaSettings(seed=7, forced_share=0.0))
     rng = np.random.default_rng(seed)
     fresh = [Assignment(0, 4, players, 500 + seed, keep_commands=True, start=start)]
@@ -40,7 +41,8 @@ def played(players: tuple[str, str], start: Start = TRUE_START, seed: int = 3) -
         if r.end[0] != RUNNING:
             return replace(r.episodes[0], start=start)
         for slot in np.flatnonzero(r.kind == CHOICE):
-            mask = SPEC.row_layout.unpack_mask(SPEC.row_layout.views(r.rows)["action_mask"][slot : slot + 1])[0]
+            layout = prepare(SPEC).row_layout
+            mask = layout.unpack_mask(layout.views(r.rows)["action_mask"][slot : slot + 1])[0]
             r.action[slot] = 0 if rng.random() < 0.7 else rng.choice(np.flatnonzero(mask)[1:])
 
 

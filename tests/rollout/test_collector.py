@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from royale_lightning.battle.opponents import ACTING
+from royale_lightning.battle.prepare import prepare
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.steps.arena import ArenaSettings
 from royale_lightning.battle.steps.sources import InlineSource
 from royale_lightning.bots.bot_files import BotRecord
 from royale_lightning.bots.frozen import FrozenActors
+from royale_lightning.bots.snapshots import SnapshotStore
 from royale_lightning.errors import UserError
 from royale_lightning.ladder.matchmaker import MIRROR, POOL, MixMatchmaker, OpponentTable, exact_counts
-from royale_lightning.ladder.snapshots import SnapshotStore
 from royale_lightning.nn import actor_state_dict, build_network
 from royale_lightning.nn.distribution import MaskedCategorical
 from royale_lightning.nn.protocol import ActorCritic
@@ -53,14 +54,14 @@ def test_rows_cells_and_actions_belong_together(network: ActorCritic) -> None:
     assert n >= 200
     index = r.cells.row[r.cells.row >= 0]
     assert sorted(index.tolist()) == list(range(n)), "every row lies in exactly one cell"
-    obs = unpack(r.rows, SPEC.row_layout)
+    obs = unpack(r.rows, prepare(SPEC).row_layout)
     legal = obs["action_mask"].gather(1, r.action[:, None])[:, 0]
     assert legal.all()
     several = obs["action_mask"].sum(1) > 1
     assert torch.equal(several, r.choice), "a choice row has more than one legal action, a value-only row one"
     with torch.no_grad():
         logits, value = network(obs)
-    again = MaskedCategorical(logits, obs["action_mask"], SPEC.action_layout).log_prob(r.action)
+    again = MaskedCategorical(logits, obs["action_mask"], prepare(SPEC).action_layout).log_prob(r.action)
     assert torch.allclose(again, r.log_prob, atol=1e-4)
     assert torch.allclose(value, r.value, atol=1e-4)
     assert (r.log_prob[~r.choice] == 0).all()
@@ -142,7 +143,7 @@ class Recorder(FrozenActors):
 
 def test_battles_in_flight_keep_their_opponents_through_a_resume(network: ActorCritic, tmp_path: Path) -> None:
     store = SnapshotStore(tmp_path)
-    record = BotRecord.of(SPEC, Part("royale_lightning.nn.entity.EntityNetwork", {"width": 16, "layers": 1}))
+    record = BotRecord.of(SPEC, Part("royale_lightning.nn.EntityNetwork", {"width": 16, "layers": 1}))
     weights = actor_state_dict(network)
     ids = []
     for i in range(3):

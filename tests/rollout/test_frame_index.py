@@ -10,45 +10,27 @@ import pytest
 import torch
 
 from royale_lightning.battle.opponents import ACTING
+from royale_lightning.battle.prepare import prepare
 from royale_lightning.battle.round import CHOICE, RUNNING, Assignment, Round
 from royale_lightning.battle.rows.layout import RowLayout
-from royale_lightning.battle.rows.row_codecs import decode
+from royale_lightning.battle.rows.row_codecs import decode, pack_row
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.steps.arena import ArenaSettings, build_arena
 from royale_lightning.battle.steps.sources import InlineSource
 from royale_lightning.errors import UserError
 from royale_lightning.ladder.matchmaker import MixMatchmaker
 from royale_lightning.nn import build_network
-from royale_lightning.nn.protocol import ActorCritic, Inputs
+from royale_lightning.nn.protocol import ActorCritic
 from royale_lightning.nn.rows import unpack
 from royale_lightning.rollout.collector import Collector, Rollout
 from royale_lightning.rollout.data import inputs_of
+from tests.support.rollouts import stacked_network as network_of
 
 FRAMES, BATTLES = 3, 3
 
 
-class Plays(ActorCritic):
-    """Flat logits and a value that depend on every frame."""
-
-    def __init__(self, inputs: Inputs) -> None:
-        super().__init__()
-        self.frames = inputs.layout.frames
-        self.bias = torch.nn.Parameter(torch.linspace(-1, 1, inputs.actions.n_actions))
-
-    def forward(self, obs: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        wide = obs["wide"].float()
-        assert wide.shape[1:] == (self.frames, 12)
-        weight = torch.arange(1, self.frames + 1)[:, None] / 1000
-        seen = (wide * weight).flatten(1).mean(1)
-        return self.bias * (1 + seen[:, None] / 100), seen
-
-
 def spec_of(**settings: Any) -> BattleSpec:
     return BattleSpec(**{"frame_stack": FRAMES, "max_ticks": 500, **settings})
-
-
-def network_of(spec: BattleSpec) -> ActorCritic:
-    return build_network({"class_path": f"{__name__}.Plays", "init_args": {}}, inputs_of(spec), seed=1).eval()
 
 
 def frames_of(row: np.ndarray, layout: RowLayout) -> list[bytes]:
@@ -59,7 +41,7 @@ def frames_of(row: np.ndarray, layout: RowLayout) -> list[bytes]:
 @pytest.mark.parametrize("arena", ["auto", "env"])
 def test_a_row_holds_the_seats_last_decisions(observation: str, arena: str) -> None:
     spec = spec_of(observation=observation, arena=arena, max_ticks=320)
-    layout = spec.row_layout
+    layout = prepare(spec).row_layout
     assert layout.row_bytes == FRAMES * layout.single.row_bytes
     zero = bytes(layout.single.row_bytes)
     r = Round(2, layout.row_bytes)
@@ -118,10 +100,10 @@ def test_the_heap_gives_back_what_the_policy_saw() -> None:
     for _ in range(3):
         seen.clear()
         r = c.collect(network, gamma=0.99)
-        assert r.heap.shape[1] == spec.row_layout.single.row_bytes, "a frame is stored once"
+        assert r.heap.shape[1] == prepare(spec).row_layout.single.row_bytes, "a frame is stored once"
         assert torch.equal(whole(r), torch.cat(seen))
         with torch.no_grad():
-            _, value = network(unpack(whole(r), spec.row_layout))
+            _, value = network(unpack(whole(r), prepare(spec).row_layout))
         assert torch.allclose(value, r.value)
         assert r.episodes
     c.source.close()
@@ -144,13 +126,13 @@ def test_frames_go_on_after_a_resume() -> None:
 
 
 def test_both_decoders_stack_alike() -> None:
-    layout = spec_of(observation="spatial").row_layout
+    layout = prepare(spec_of(observation="spatial")).row_layout
     assert [f.shape for f in layout.fields] == [(FRAMES, 20, 32, 18), (FRAMES, 1783)]
     assert layout.digest not in (layout.single.digest, layout.single.stacked(2).digest)
     rows = np.zeros((4, layout.row_bytes), dtype=np.uint8)
     mask = np.ones(layout.n_actions)
     obs = {"spatial": np.ones((20, 32, 18), np.float32), "vector": np.ones(1783, np.float32)}
-    layout.pack(obs, mask, rows[2])
+    pack_row(layout, obs, mask, rows[2])
     ours, theirs = decode(rows, layout), unpack(torch.from_numpy(rows), layout)
     for key, value in ours.items():
         assert theirs[key].numpy().tobytes() == value.tobytes(), key
@@ -160,7 +142,7 @@ def test_both_decoders_stack_alike() -> None:
 
 def test_one_frame_is_the_row_itself_and_mistakes_are_named() -> None:
     one = BattleSpec()
-    assert one.row_layout.stacked(1) is one.row_layout
+    assert prepare(one).row_layout.stacked(1) is prepare(one).row_layout
     with pytest.raises(UserError, match="frame_stack is 0"):
         BattleSpec(frame_stack=0)
     with pytest.raises(UserError, match="frame_stack is 3"):

@@ -26,8 +26,7 @@ from royale_lightning.rollout.data import SelfPlayData, inputs_of
 from royale_lightning.rollout.overlap import Ahead
 from royale_lightning.rollout.settings import RolloutSettings
 from royale_lightning.rollout.staging import Staging
-
-from ..battle.steps.test_sources import same
+from tests.support.rollouts import same
 
 BATTLES = 4
 SPEC = BattleSpec(max_ticks=600)

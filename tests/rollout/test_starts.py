@@ -20,8 +20,7 @@ from royale_lightning.nn import build_network
 from royale_lightning.nn.protocol import ActorCritic
 from royale_lightning.rollout.collector import Collector, Rollout
 from royale_lightning.rollout.data import inputs_of
-
-from .test_frame_index import network_of as stacked_network
+from tests.support.rollouts import stacked_network
 
 BATTLES = 4
 SPEC = BattleSpec(max_ticks=500)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -47,10 +49,17 @@ def make_bot(seed: int = 0, spec: BattleSpec | None = None, run: str = "tiny", n
     return Bot.of(built.eval(), part, spec, game_steps=1234, run=run)
 
 
+def save_checkpoint(bot: Bot, path: Path) -> None:
+    """What Lightning writes of a SelfPlayModule, as far as bots are concerned."""
+    weights = {f"network.{k}": v for k, v in bot.network.state_dict().items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"state_dict": weights, "bot": bot.record.as_dict(), "epoch": 3, "loops": {}}, path)
+
+
 @pytest.fixture(scope="session")
 def entity_bot() -> Bot:
     """The default network, small."""
-    return make_bot(network=Part("royale_lightning.nn.entity.EntityNetwork", {"width": 16, "layers": 1}))
+    return make_bot(network=Part("royale_lightning.nn.EntityNetwork", {"width": 16, "layers": 1}))
 
 
 @pytest.fixture(scope="session")

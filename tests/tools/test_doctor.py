@@ -14,6 +14,7 @@ import psutil
 import pytest
 import torch
 
+from royale_lightning.battle.prepare import prepare
 from royale_lightning.battle.steps.game import Game
 from royale_lightning.cli import console as cli
 from royale_lightning.errors import UserError
@@ -102,7 +103,7 @@ def test_a_mask_that_allows_too_much_is_found(monkeypatch: pytest.MonkeyPatch, p
 
     def encode(self: Game, seat: int, out: Any) -> None:
         whole(self, seat, out)  # type: ignore[arg-type]
-        out[patient.data.battle.row_layout.offsets["action_mask"] :] = 255
+        out[prepare(patient.data.battle).row_layout.offsets["action_mask"] :] = 255
 
     monkeypatch.setattr(FastGame, "encode", encode)
     assert "plays that the mask allowed" in told(installation.mask, patient)

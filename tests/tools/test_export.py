@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from royale_lightning.battle.rows.row_codecs import pack_row
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.bots.bot import Bot
 from royale_lightning.cli import console as cli
@@ -21,8 +22,8 @@ from royale_lightning.parts import Part
 from royale_lightning.tools.export import TOLERANCE, decisions_of, export_bot
 from tests.support.bots import make_bot
 
-ENTITY = Part("royale_lightning.nn.entity.EntityNetwork", {"width": 16, "layers": 1})
-CONV = Part("royale_lightning.nn.conv.ConvNetwork", {"channels": 8, "blocks": 1})
+ENTITY = Part("royale_lightning.nn.EntityNetwork", {"width": 16, "layers": 1})
+CONV = Part("royale_lightning.nn.ConvNetwork", {"channels": 8, "blocks": 1})
 REFLEX = Part("tests.support.bots.Reflex")
 # torch's own exporter, on its own internals.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -73,7 +74,7 @@ def test_onnx_runtime_plays_the_bots_battle(tmp_path: Path, network: Part) -> No
             assert np.exp(log_probs[0][mask == 1].astype(np.float64)).sum() == pytest.approx(1.0, abs=1e-4)
             if mask[1:].any():
                 row = np.zeros((1, bot.layout.row_bytes), np.uint8)
-                bot.layout.pack(obs[seat], mask, row[0])
+                pack_row(bot.layout, obs[seat], mask, row[0])
                 assert action[0] == bot.choose(row, u)[0]
                 asked += 1
             actions[seat] = int(action[0])

@@ -18,10 +18,10 @@ import yaml
 from lightning.pytorch import Trainer
 
 from royale_lightning.bots.bot_files import read_bot
+from royale_lightning.bots.snapshots import DamagedSnapshot, SnapshotStore
 from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
 from royale_lightning.ladder.results import LogMark, Result, ResultsLog, read_results
-from royale_lightning.ladder.snapshots import DamagedSnapshot, SnapshotStore
 from royale_lightning.restarts.bank import read_bank, write_bank
 from royale_lightning.run.checkpoints import whole_checkpoint
 from royale_lightning.run.jsonl import JsonLines

@@ -15,21 +15,17 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from royalegym.env import AGENTS
 
 from ...errors import UserError
-from .layout import MASK, Field, Loss, RowLayout
-
-if TYPE_CHECKING:
-    from ..spec import BattleSpec
+from .layout import Field, Loss, RowLayout
 
 DECODER = "codec/1"
 #: Fewer states show too little of a battle: overtime, a fallen tower, the rarer cards.
@@ -228,67 +224,3 @@ def decode(rows: np.ndarray, layout: RowLayout) -> dict[str, np.ndarray]:
             value[:, g.planes] = np.unpackbits(stored, axis=2, count=plan.cells) if g.kind == "bits" else stored
         out[plan.name] = value.reshape((n, *plan.shape))
     return out
-
-
-def build_layout(spec: BattleSpec) -> RowLayout:
-    """The layout of ``spec``'s observation, from ``spec.codec_states`` played states.
-
-    Raises:
-        UserError: the observation is no ``Dict`` of boxes, or holds a number that is not finite.
-    """
-    from ..spec import BattleSpec  # it asks here for its layout
-
-    plain = BattleSpec(
-        deck="random", observation=spec.part("observation").as_dict(),  # type: ignore[union-attr]
-        actions=None if spec.actions is None else spec.part("actions").as_dict(),  # type: ignore[union-attr]
-        decision_ms=spec.decision_ms, command_delay_ticks=spec.command_delay_ticks, arena="env",
-        codec_states=spec.codec_states,
-    )
-    return _played_layout(json.dumps(plain.as_dict(), sort_keys=True))
-
-
-@lru_cache(maxsize=4)
-def _played_layout(text: str) -> RowLayout:
-    from ..spec import BattleSpec
-    from ..steps.env_arena import make_env
-
-    spec = BattleSpec(**json.loads(text))
-    spec.validate()
-    env = make_env(spec)
-    boxes = spec.observation_boxes()
-    part = spec.part("observation")
-    assert part is not None
-    seen = {k: Seen(box.shape[0] if len(box.shape) > 2 else 1) for k, box in boxes.items()}
-    for obs in _states(env, spec.codec_states):
-        for key, box in boxes.items():
-            value = np.asarray(obs[key])
-            if value.shape != box.shape:
-                raise UserError(f"observation key {key!r} has shape {value.shape}; its space declares {box.shape}")
-            try:
-                seen[key].see(value)
-            except ValueError as exc:
-                raise UserError(f"battle.observation: {part.class_path}: key {key!r} {exc}") from exc
-    return decide(boxes, seen, part.class_path, spec.action_layout.n_actions)
-
-
-def _states(env: Any, count: int) -> Iterator[Mapping[str, Any]]:
-    """Observations of both seats in battles that random-legal bots play, eager and lazy ones in turn."""
-    rng = np.random.default_rng(0)
-    played = battle = 0
-    while True:
-        noop = (0.5, 0.9)[battle % 2]
-        obs, _ = env.reset(seed=battle)
-        battle += 1
-        while True:
-            for agent in AGENTS:
-                yield obs[agent]
-            played += 2
-            if played >= count:
-                return
-            if not env.agents:
-                break
-            acts = {}
-            for agent in AGENTS:
-                legal = np.flatnonzero(obs[agent][MASK])
-                acts[agent] = int(rng.choice(legal)) if len(legal) > 1 and rng.random() > noop else 0
-            obs, *_ = env.step(acts)

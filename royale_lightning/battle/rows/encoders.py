@@ -11,7 +11,6 @@ from numba import njit
 from ..engine.engine import decode_state
 from ..engine.legality import find_one, zone_key
 from ..engine.tables import C_CARDS, C_LAW, Tables
-from ..spec import BattleSpec
 from .entities import encode as encode_entities
 from .entities import write_mask as write_entities_mask
 from .entities_layout import ENTITIES, SMALL
@@ -103,6 +102,10 @@ class SpatialEncoder(RowEncoder):
 ENCODERS: dict[str, type[RowEncoder]] = {"entities": EntitiesEncoder, "spatial": SpatialEncoder}
 
 
-def make_encoder(spec: BattleSpec, tables: Tables) -> RowEncoder:
-    """The batched encoder of a shipped observation; KeyError for one that has none (``spec.shipped_observation``)."""
-    return ENCODERS[spec.shipped_observation](tables)
+def make_encoder(observation: str, tables: Tables) -> RowEncoder:
+    """The batched encoder of a shipped observation, by its short name (``PreparedBattle.shipped_observation``).
+
+    Raises:
+        KeyError: it has none.
+    """
+    return ENCODERS[observation](tables)

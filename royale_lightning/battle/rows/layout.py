@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-
-from ...errors import UserError
 
 #: Name of the field that every layout ends with: the legal actions, bit-packed, most significant bit first
 #: (``numpy.packbits``). Action 0, the no-op, is always legal and therefore not stored: bit k is action k + 1.
@@ -139,47 +136,6 @@ class RowLayout:
             out[f.name] = rows[:, at : at + f.nbytes].view(f.dtype).reshape((n, *f.shape))
         out[MASK] = rows[:, self.offsets[MASK] : self.offsets[MASK] + self.mask_bytes]
         return out
-
-    def pack(self, obs: Mapping[str, Any], mask: np.ndarray, out: np.ndarray) -> Loss:
-        """Write a RoyaleGym observation and its mask as one row, the bytes the arenas write.
-
-        Args:
-            obs: one seat's observation; keys that are no field of this layout are ignored.
-            mask: legal actions, ``[n_actions]``.
-            out: uint8 ``[row_bytes]``.
-
-        Returns:
-            What the row could not hold.
-
-        Raises:
-            UserError: a field is missing or has another shape, or the mask covers another action space.
-        """
-        if self.frame:
-            return self.frame.pack(obs, mask, out[-self.frame.row_bytes :])
-        values = {}
-        for f in self.fields:
-            if f.name not in obs:
-                raise UserError(
-                    f"the observation has no key {f.name!r}, so it is not {self.name} (its keys: {', '.join(obs)}); "
-                    "build the environment with that observation"
-                )
-            values[f.name] = value = np.asarray(obs[f.name])
-            if value.shape != f.shape:
-                raise UserError(
-                    f"observation key {f.name!r} has shape {value.shape}, where {self.name} has {f.shape}"
-                )
-        if len(mask) != self.n_actions:
-            raise UserError(f"the mask covers {len(mask)} actions, where {self.name} was laid out for {self.n_actions}")
-        out[:] = 0
-        views = {name: v[0] for name, v in self.views(out[None]).items()}
-        views[MASK][:] = self.pack_mask(mask)
-        if self.decoder:
-            from .row_codecs import PACKERS  # compact rows are laid out with this module
-
-            return PACKERS[self.decoder](values, views, self)
-        for name, value in values.items():
-            views[name][...] = value
-        return EXACT
 
     def pack_mask(self, mask: np.ndarray) -> np.ndarray:
         """The packed bytes of a mask over all actions (bool or int8 ``[n_actions]``)."""

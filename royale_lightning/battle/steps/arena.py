@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import UserError
 from ..opponents import PREFIX, is_scripted, make_opponent, reads_observation
+from ..prepare import prepare
 from ..round import (
     CHOICE,
     COURSE_STEPS,
@@ -418,7 +419,7 @@ def build_arena(spec: BattleSpec, first: int, battles: int, round_: Round, setti
 def build_games(spec: BattleSpec, battles: int) -> list[Game]:
     """The fastest games that play ``spec`` exactly."""
     games: list[Game]
-    if spec.batched:
+    if prepare(spec).batched:
         from .fast_game import FastGame, Tables
 
         tables = Tables()
@@ -428,7 +429,7 @@ def build_games(spec: BattleSpec, battles: int) -> list[Game]:
 
         games = [EnvGame(spec) for _ in range(battles)]
     if spec.frame_stack > 1:
-        games = [StackedGame(g, spec.row_layout) for g in games]
+        games = [StackedGame(g, prepare(spec).row_layout) for g in games]
     return games
 
 

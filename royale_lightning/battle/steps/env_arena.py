@@ -5,49 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from royalegym.env import AGENTS, ClashParallelEnv, tower_hp_frac
+from royalegym.env import AGENTS, tower_hp_frac
 from royalegym.obs import SpatialObsBuilder
 from royalegym.state_mutator import Snapshot
 
-from ..engine.engine import new_engine
+from ..environment import make_env
 from ..opponents import reads_observation
+from ..prepare import prepare
 from ..rewards import tower_fractions
 from ..round import HAND, Assignment, Situation
 from ..rows.layout import MASK
+from ..rows.row_codecs import pack_row
 from ..save_state import Refused, SaveState, check_hash, rest_of_limit
 from ..spec import BattleSpec
 from .game import Game, Outcome
 
 
-def make_env(spec: BattleSpec, **kwargs: Any) -> ClashParallelEnv:
-    """A RoyaleGym environment that plays ``spec``.
-
-    Args:
-        kwargs: passed to ``ClashParallelEnv`` (``recorder=`` for instance).
-    """
-    return ClashParallelEnv(
-        new_engine(),
-        obs_builder=spec.make_observation(),
-        action_parser=spec.make_actions(),
-        reward_fn=spec.make_reward(),
-        termination_cond=spec.make_termination(),
-        truncation_cond=spec.make_truncation(),
-        state_mutator=spec.make_start(),
-        decision_ms=spec.decision_ms,
-        command_delay_ticks=spec.command_delay_ticks or None,
-        **kwargs,
-    )
-
-
 class EnvGame(Game):
-    """One environment as an arena's game; rows are packed as the layout says (``RowLayout.pack``)."""
+    """One environment as an arena's game; rows are packed as the layout says (``rows.row_codecs.pack_row``)."""
 
     def __init__(self, spec: BattleSpec) -> None:
         self.spec = spec
         self.env = make_env(spec)
-        self.layout = spec.row_layout.single
+        battle = prepare(spec)
+        self.layout = battle.row_layout.single
         # An action space of another shape offers no cards to count.
-        self._grid = spec.action_layout.tiles if spec.action_layout.slots == HAND else 0
+        self._grid = battle.action_layout.tiles if battle.action_layout.slots == HAND else 0
         self.choice = [False, False]
         self.reward = [0.0, 0.0]
         self.full = [False, False]
@@ -111,7 +94,7 @@ class EnvGame(Game):
 
     def encode(self, seat: int, out: np.ndarray) -> None:
         obs = self._obs[AGENTS[seat]]
-        self.loss = self.loss.plus(self.layout.pack(obs, obs[MASK], out))
+        self.loss = self.loss.plus(pack_row(self.layout, obs, obs[MASK], out))
 
     def scripted_view(self, seat: int, whole: bool = False) -> tuple[dict[str, Any], np.ndarray]:
         obs = self._obs[AGENTS[seat]]

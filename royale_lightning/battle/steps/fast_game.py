@@ -31,6 +31,7 @@ from ..engine.state_json import (
     read_state,
 )
 from ..engine.tables import C_LAW, C_PRICE, Tables
+from ..prepare import prepare
 from ..rewards import linear_terms, pay, start_of
 from ..round import Assignment, Situation
 from ..rows.default_view import DefaultView
@@ -114,7 +115,7 @@ class FastGame(Game):
     def __init__(self, spec: BattleSpec, tables: Tables) -> None:
         self.spec = spec
         self.tables = tables
-        self.encoder = make_encoder(spec, tables)
+        self.encoder = make_encoder(prepare(spec).shipped_observation, tables)
         self.cards = shared_engine().cards()
         self.battle = new_battle()
         self.start = spec.make_start()

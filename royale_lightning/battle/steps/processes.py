@@ -10,6 +10,7 @@ from multiprocessing import shared_memory
 import numpy as np
 
 from ...errors import UserError
+from ..prepare import prepare
 from ..round import IDLE, TRUNCATED, Assignment, Round, SavedBattle
 from ..rows.layout import EXACT, Loss
 from ..spec import BattleSpec
@@ -50,7 +51,8 @@ class ProcessSource(RolloutSource):
                     f"battle.{name} is {part.class_path}, a class of the main script or a notebook cell, which worker "
                     "processes cannot import; set rollout.source to inline, or move the class into a module"
                 )
-        row_bytes = spec.row_layout.row_bytes
+        layout = prepare(spec).row_layout
+        row_bytes = layout.row_bytes
         self._block = shared_memory.SharedMemory(create=True, size=Round.nbytes(battles, row_bytes))
         self.round = Round(battles, row_bytes, self._block.buf)
         self.down = np.zeros(battles, dtype=bool)
@@ -66,8 +68,8 @@ class ProcessSource(RolloutSource):
         bounds = np.linspace(0, battles, workers + 1).astype(int)
         for i, (lo, hi) in enumerate(pairwise(bounds.tolist())):
             start = Start(
-                spec.as_dict(), spec.row_layout, settings, self._block.name, battles, row_bytes, first + lo, lo,
-                hi - lo, sys.path,
+                spec.as_dict(), layout, settings, self._block.name, battles, row_bytes, first + lo, lo, hi - lo,
+                sys.path,
             )
             self._workers.append(Worker(i, start, timeout, self._watchdog))
         for w in self._workers:

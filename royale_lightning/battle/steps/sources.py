@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import UserError
+from ..prepare import culprit, prepare
 from ..round import Assignment, Round, SavedBattle
 from ..rows.layout import Loss
-from ..spec import BattleSpec, culprit
-from .arena import Arena, ArenaSettings, build_arena, default_threads
+from ..spec import BattleSpec
+from .arena import Arena, ArenaSettings, build_arena
 
 
 class RolloutSource(ABC):
@@ -72,7 +73,7 @@ class InlineSource(RolloutSource):
     """All battles in this process, stepped by a thread pool: the reference for every other source."""
 
     def __init__(self, spec: BattleSpec, first: int, battles: int, settings: ArenaSettings) -> None:
-        self.round = Round(battles, spec.row_layout.row_bytes)
+        self.round = Round(battles, prepare(spec).row_layout.row_bytes)
         self.down = np.zeros(battles, dtype=bool)
         self.faults = {}
         self.spec = spec
@@ -106,33 +107,3 @@ class InlineSource(RolloutSource):
 
     def close(self) -> None:
         self.arena.close()
-
-
-def default_kind(cores: int) -> str:
-    """What ``auto`` means: threads of this process on few cores, workers where the interpreter's lock would bind."""
-    return "inline" if cores <= 4 else "processes"
-
-
-def make_source(
-    spec: BattleSpec, first: int, battles: int, seed: int, forced_share: float, kind: str, workers: int | None,
-    threads: int | None, cores: int | None = None, restarts: int = 20, timeout: float = 120.0,
-) -> RolloutSource:
-    """The source a rank's settings ask for.
-
-    Args:
-        first: global id of the rank's first battle.
-        kind: ``auto``, ``inline`` or ``processes``.
-        cores: cores this rank may use; unset, all the process may run on.
-        restarts, timeout: see :class:`~royale_lightning.battle.steps.processes.ProcessSource`.
-    """
-    cores = cores or default_threads()
-    if kind == "auto":
-        kind = default_kind(cores)
-    if kind == "inline":
-        return InlineSource(spec, first, battles, ArenaSettings(seed, forced_share, threads or cores))
-    from .processes import ProcessSource
-
-    return ProcessSource(
-        spec, first, battles, ArenaSettings(seed, forced_share, threads or 1), min(battles, workers or cores),
-        restarts=restarts, timeout=timeout,
-    )

@@ -21,6 +21,7 @@ from typing import IO, Any
 import msgspec
 
 from ...errors import UserError
+from ..prepare import prepare
 from ..round import Assignment, EpisodeRecord, Round, SavedBattle
 from ..rows.layout import EXACT, Loss, RowLayout
 from ..spec import BattleSpec
@@ -136,7 +137,7 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
     try:
         whole = Round(start.block_battles, start.row_bytes, block.buf)
         spec = BattleSpec(**start.spec)
-        spec.adopt(start.layout)
+        prepare(spec, start.layout)
         arena = build_arena(
             spec, start.first, start.battles, whole.part(start.at, start.battles), start.settings
         )

@@ -104,7 +104,8 @@ class Worker:
         """Start a process; :meth:`reply` then waits until it is ready."""
         self.ready = False
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "royale_lightning.battle.steps.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "royale_lightning.battle.steps.worker"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )
         self.send(self._start)
 

@@ -23,8 +23,8 @@ from .verdict import Condition, GateContext, Verdict
 
 #: Short names of the gates we ship.
 GATES = {
-    "sprt": "royale_lightning.ladder.gate.gate.SprtGate",
-    "wilson": "royale_lightning.ladder.gate.gate.WilsonGate",
+    "sprt": "royale_lightning.ladder.SprtGate",
+    "wilson": "royale_lightning.ladder.WilsonGate",
 }
 
 Judging = Generator[tuple[PairRequest, ...], Sequence[np.ndarray], Verdict]

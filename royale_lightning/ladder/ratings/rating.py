@@ -261,4 +261,4 @@ def _separable(matches: Matches) -> np.ndarray:
 
 
 #: Short names of the shipped raters.
-RATERS = {"davidson": "royale_lightning.ladder.ratings.rating.DavidsonRater"}
+RATERS = {"davidson": "royale_lightning.ladder.DavidsonRater"}

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from ...battle.prepare import prepare
 from ...battle.steps.arena import default_threads
-from ...battle.steps.sources import InlineSource, RolloutSource, default_kind, make_source
+from ...battle.steps.make_source import default_kind, make_source
+from ...battle.steps.sources import InlineSource, RolloutSource
 from .bare import BareBattles, Order
 from .battles import RandomPlay, Turn, random_battles, steps_of
 from .pairing import Sides
@@ -56,7 +58,7 @@ def _measure(
 ) -> Report:
     assert isinstance(one, InlineSource)
     spec = random_battles()
-    play = RandomPlay(one.round, spec.row_layout, seed)
+    play = RandomPlay(one.round, prepare(spec).row_layout, seed)
     sides = Sides("arena", "engine", "engine_threads", *others)
     pool = ThreadPoolExecutor(workers)
     games = one.arena.games
@@ -124,7 +126,7 @@ def _measure(
         **sides.ratio("engine", "arena").figures("arena_over_engine"),
         **speedup[default].figures("two_over_one"),
         **sides.ratio("engine", "engine_threads").figures("engine_two_over_one"),
-        "row_bytes": spec.row_layout.row_bytes,
+        "row_bytes": prepare(spec).row_layout.row_bytes,
         **speedup["threads"].figures("threads_over_one"),
         **speedup["processes"].figures("processes_over_one"),
         **{f"{n}_steps_per_second": sides.rate(n) for n in sides.names},

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ...battle.prepare import prepare
 from ...battle.round import Round
 from ...battle.spec import BattleSpec
 from ...battle.steps.arena import Arena, ArenaSettings, build_arena
@@ -57,11 +58,11 @@ def _cost(seconds: float, many: int, few: int, seed: int) -> Sides:
     """
     spec = random_battles()
     settings = ArenaSettings(seed, 0.0)
-    block = Round(many, spec.row_layout.row_bytes)
+    block = Round(many, prepare(spec).row_layout.row_bytes)
     whole = build_arena(spec, 0, many, block, settings)
     parts = [Arena(whole.games[i : i + few], i, block.part(i, few), settings, whole.codec) for i in range(0, many, few)]
-    play = RandomPlay(block, spec.row_layout, seed)
-    part_play = [RandomPlay(p.round, spec.row_layout, seed, p.first) for p in parts]
+    play = RandomPlay(block, prepare(spec).row_layout, seed)
+    part_play = [RandomPlay(p.round, prepare(spec).row_layout, seed, p.first) for p in parts]
     sides = Sides("many", "few")
 
     def turn(arena: Arena, player: RandomPlay, name: str, rounds: int) -> None:
@@ -106,7 +107,7 @@ def _worker_bytes(spec: BattleSpec, battles: int, seed: int) -> int:
     """Resident memory of a worker process whose battles have been played for a while."""
     source = ProcessSource(spec, 0, battles, ArenaSettings(seed, 0.0), 1)
     try:
-        play = RandomPlay(source.round, spec.row_layout, seed)
+        play = RandomPlay(source.round, prepare(spec).row_layout, seed)
         for _ in range(PLAYED):
             assignments = play.prepare()
             source.advance(assignments)

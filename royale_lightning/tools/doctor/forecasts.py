@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from ...battle.prepare import prepare
 from ...errors import UserError
 from ...metrics.process import MB
 from .patient import Patient
@@ -47,7 +48,7 @@ def memory(patient: Patient) -> str:
     patient.rollout  # noqa: B018
     data = patient.data
     weights = sum(p.numel() * p.element_size() for p in patient.network.parameters())
-    heap = (data.rollout.rows_per_iteration + 2 * data.rollout.battles) * data.battle.row_layout.row_bytes
+    heap = (data.rollout.rows_per_iteration + 2 * data.rollout.battles) * prepare(data.battle).row_layout.row_bytes
     on_device = patient.device.type != "cpu"
     # Gradients and Adam's two moments; a checkpoint is gathered in memory before it is written.
     need = psutil.Process().memory_info().rss + 3 * weights + (0 if on_device else heap + 3 * weights)
@@ -71,7 +72,7 @@ def shared_memory(patient: Patient) -> str:
 
     if not patient.processes:
         return "not needed: battles step in threads of one process"
-    need = Round.nbytes(patient.data.rollout.battles, patient.data.battle.row_layout.row_bytes)
+    need = Round.nbytes(patient.data.rollout.battles, prepare(patient.data.battle).row_layout.row_bytes)
     shm = Path("/dev/shm")
     if not shm.is_dir():
         return f"{need / MB:,.1f} MB"
@@ -126,7 +127,7 @@ def gpu(patient: Patient) -> str:
     held = torch.cuda.memory_allocated()
     patient.learn(patient.minibatch())
     weights = sum(p.numel() * p.element_size() for p in patient.network.parameters())
-    heap = (r.rows_per_iteration + 2 * r.battles) * patient.data.battle.row_layout.row_bytes
+    heap = (r.rows_per_iteration + 2 * r.battles) * prepare(patient.data.battle).row_layout.row_bytes
     need = torch.cuda.max_memory_allocated() - held + 4 * weights + heap
     free, total = torch.cuda.mem_get_info()
     name = torch.cuda.get_device_name()

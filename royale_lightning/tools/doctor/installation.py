@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 import time
 
+from ...battle.prepare import prepare
 from ...errors import UserError
 from .patient import Patient
 
@@ -80,7 +81,7 @@ def configuration(patient: Patient) -> str:
     data.setup("fit")
     data.opponents.build(data.seed, data.rollout.battles)
     size = sum(p.numel() for p in patient.network.parameters())
-    row = data.battle.row_layout.row_bytes
+    row = prepare(data.battle).row_layout.row_bytes
     return f"battles start and the network takes their rows: {size:,} parameters, {row:,} bytes a row"
 
 
@@ -95,7 +96,7 @@ def mask(patient: Patient) -> str:
     from ...battle.streams import generator, stream_seed
 
     spec, seed = patient.data.battle, patient.data.seed
-    layout = spec.row_layout
+    layout = prepare(spec).row_layout
     source = InlineSource(spec, 0, _MASK_BATTLES, ArenaSettings(seed, 0.0))
     try:
         r, rng = source.round, generator(seed, "doctor/mask")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from ...battle.prepare import prepare
 from ...metrics.process import MB
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Patient:
     def processes(self) -> int:
         """Worker processes of the run, 0 for threads of its own."""
         from ...battle.steps.arena import default_threads
-        from ...battle.steps.sources import default_kind
+        from ...battle.steps.make_source import default_kind
 
         r, cores = self.data.rollout, default_threads()
         kind = default_kind(cores) if r.source == "auto" else r.source
@@ -146,9 +147,9 @@ class Patient:
         self.network.train()
         half = "bf16" in str(self.trainer.get("precision"))
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
-            obs = unpack(batch.rows, self.data.battle.row_layout)
+            obs = unpack(batch.rows, prepare(self.data.battle).row_layout)
             logits, value = self.network(obs)
-            dist = MaskedCategorical(logits, obs["action_mask"], self.data.battle.action_layout)
+            dist = MaskedCategorical(logits, obs["action_mask"], prepare(self.data.battle).action_layout)
             log_prob, tiles = dist.log_prob_and_tile_entropy(batch.action)
             loss, figures = ppo_loss(
                 batch, log_prob, Stages(dist.entropy_play, dist.entropy_choice, tiles), value.float(), clip_range=0.2,

@@ -9,8 +9,7 @@ from royalegym.rust_engine import RustEngine
 
 from royale_lightning.battle.engine import memory as m
 from royale_lightning.battle.engine import state_json as w
-
-from ...support.battles import play_states
+from tests.support.battles import play_states
 
 
 def check(ours: np.ndarray, theirs: MatchMemory, n_cards: int) -> None:

@@ -10,8 +10,7 @@ from royalegym.rust_engine import RustEngine
 
 from royale_lightning.battle.engine import state_json as w
 from royale_lightning.errors import UserError
-
-from ...support.battles import play_states
+from tests.support.battles import play_states
 
 
 def check(state, js: bytes) -> None:

@@ -11,10 +11,11 @@ import torch
 from gymnasium import spaces
 from royalegym.env import AGENTS
 
+from royale_lightning.battle.prepare import observation_boxes, prepare
 from royale_lightning.battle.round import Assignment
 from royale_lightning.battle.rows import codec
 from royale_lightning.battle.rows.layout import EXACT, MASK, Loss, RowLayout
-from royale_lightning.battle.rows.row_codecs import decode
+from royale_lightning.battle.rows.row_codecs import decode, pack_row
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.steps.arena import ArenaSettings
 from royale_lightning.battle.steps.env_arena import EnvGame
@@ -51,7 +52,7 @@ def kinds(layout: RowLayout) -> list[str]:
 
 def write(layout: RowLayout, x: np.ndarray) -> tuple[np.ndarray, Loss]:
     row = np.full(layout.row_bytes, 0xA5, dtype=np.uint8)
-    loss = layout.pack({"x": x}, np.ones(N_ACTIONS), row)
+    loss = pack_row(layout, {"x": x}, np.ones(N_ACTIONS), row)
     return both(row, layout)["x"], loss
 
 
@@ -151,8 +152,8 @@ def spec() -> BattleSpec:
 
 
 def test_played_states_survive(spec: BattleSpec) -> None:
-    layout = spec.row_layout
-    declared = BattleSpec(observation=CARD_PLANES, codec_states=0).row_layout
+    layout = prepare(spec).row_layout
+    declared = prepare(BattleSpec(observation=CARD_PLANES, codec_states=0)).row_layout
     assert layout.row_bytes < declared.row_bytes / 3
     assert [(f.name, f.dtype, f.shape) for f in layout.fields] == [
         ("card_ids", "uint8", (2, 32, 18)), ("spatial", "float32", (20, 32, 18)), ("vector", "float32", (1929,))
@@ -184,7 +185,7 @@ def test_the_layout_follows_from_the_observation_alone(spec: BattleSpec) -> None
     other = BattleSpec(
         observation=CARD_PLANES, deck="starter", reward="royalegym", max_ticks=300, codec_states=codec.LEAST_STATES
     )
-    assert other.row_layout.digest == spec.row_layout.digest
+    assert prepare(other).row_layout.digest == prepare(spec).row_layout.digest
 
 
 def rows_of(source: RolloutSource) -> tuple[list[bytes], Loss]:
@@ -212,4 +213,4 @@ def test_a_key_that_is_no_box_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SpatialObsBuilder, "observation_space", lambda self: spaces.Dict({"n": spaces.Discrete(3)}))
     with pytest.raises(UserError, match="key 'n' is a Discrete"):
-        BattleSpec(observation=CARD_PLANES, codec_states=0).observation_boxes()
+        observation_boxes(BattleSpec(observation=CARD_PLANES, codec_states=0))

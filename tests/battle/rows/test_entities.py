@@ -13,8 +13,7 @@ from royalegym.rust_engine import RustEngine
 from royale_lightning.battle.engine.state_json import MAX_ENTITIES
 from royale_lightning.battle.rows.entities import EntitiesObsBuilder
 from royale_lightning.battle.rows.entities_layout import ENTITIES, MAX_UNITS
-
-from ...support.battles import play_states
+from tests.support.battles import play_states
 
 
 def builder(engine: RustEngine) -> EntitiesObsBuilder:

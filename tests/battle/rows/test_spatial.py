@@ -14,19 +14,20 @@ from royalegym.protocol import BattleState, CardInfo, EntityKind, MatchSetup, Pl
 from royalegym.rust_engine import RustEngine
 from royalegym.state_mutator import DefaultStateMutator, random_deck
 
+from royale_lightning.battle.engine.engine import shared_engine
 from royale_lightning.battle.engine.legality import GridCache
 from royale_lightning.battle.engine.tables import Tables
+from royale_lightning.battle.prepare import prepare
 from royale_lightning.battle.round import Assignment
 from royale_lightning.battle.rows.layout import MASK
-from royale_lightning.battle.rows.row_codecs import decode
+from royale_lightning.battle.rows.row_codecs import decode, pack_row
 from royale_lightning.battle.rows.spatial_row import HP_PLANES, MAX_CELLS, MAX_HP_CELLS, spatial_layout
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.steps.env_arena import EnvGame
 from royale_lightning.battle.steps.fast_game import FastGame
 from royale_lightning.nn.rows import unpack
 from royale_lightning.parts import part
-
-from ..steps.test_arena import drive, same
+from tests.support.rounds import drive, same
 
 #: Regulation's end, the tie-break's freeze, and what a lockstep must have met to count.
 REGULAR, FROZEN = 3600, 6000
@@ -95,10 +96,10 @@ def lockstep(seat_states: int, seed: int, noop: float = 0.5, longest: int = 400)
     """
     settings: dict[str, Any] = {"observation": "spatial", "start": part(EveryPhase)}
     spec = BattleSpec(**settings)
-    assert spec.batched
+    assert prepare(spec).batched
     fast, env = FastGame(spec, Tables()), EnvGame(BattleSpec(**settings, arena="env"))
-    layout = spec.row_layout
-    cards = list(spec.cards)
+    layout = prepare(spec).row_layout
+    cards = list(shared_engine().cards())
     builder = env.env.obs_builder
     rng = np.random.default_rng(seed)
     phases: Counter[str] = Counter()
@@ -171,7 +172,7 @@ def test_both_arenas_fill_the_same_rounds() -> None:
 
 
 def test_a_row_is_small() -> None:
-    layout = BattleSpec(observation="spatial").row_layout
+    layout = prepare(BattleSpec(observation="spatial")).row_layout
     assert layout.row_bytes <= 1536
     assert [f.name for f in layout.fields] == ["spatial", "vector"]
     assert layout.digest != spatial_layout(9218).digest
@@ -188,7 +189,7 @@ def test_cells_beyond_the_row_are_counted(engine: RustEngine) -> None:
     spatial[:4] = rng.integers(0, 3, (4, 32, 18))
     spatial[HP_PLANES[0]] = np.float32(1.234)
     row = np.zeros(layout.row_bytes, dtype=np.uint8)
-    loss = layout.pack({"spatial": spatial, "vector": np.zeros(1783, dtype=np.float32)}, np.ones(2305), row)
+    loss = pack_row(layout, {"spatial": spatial, "vector": np.zeros(1783, dtype=np.float32)}, np.ones(2305), row)
     want = int((spatial[:4] > 0).sum()) - MAX_CELLS + 576 - MAX_HP_CELLS
     assert loss == (want, 0)
     assert layout.views(row[None])["left_out"][0, 0] == min(255, want)
@@ -211,13 +212,13 @@ def test_cells_beyond_the_row_are_counted(engine: RustEngine) -> None:
     ],
 )
 def test_other_settings_go_through_the_environment(settings: dict[str, Any]) -> None:
-    assert not BattleSpec(**{"observation": "spatial", **settings}).batched
+    assert not prepare(BattleSpec(**{"observation": "spatial", **settings})).batched
 
 
 @pytest.mark.parametrize("name", ["royalegym.SpatialObsBuilder", "royalegym.obs.SpatialObsBuilder", "spatial"])
 def test_every_name_of_the_class_is_batched(name: str) -> None:
-    assert BattleSpec(observation=name).batched
-    assert BattleSpec(observation=part(SpatialObsBuilder)).batched
+    assert prepare(BattleSpec(observation=name)).batched
+    assert prepare(BattleSpec(observation=part(SpatialObsBuilder))).batched
 
 
 def test_a_delay_and_buttons_are_packed_by_the_environment() -> None:
@@ -227,7 +228,7 @@ def test_a_delay_and_buttons_are_packed_by_the_environment() -> None:
     }
     spec = BattleSpec(**settings)
     env = EnvGame(spec)
-    layout = spec.row_layout
+    layout = prepare(spec).row_layout
     env.reset(Assignment(0, 0, ("learner", "learner"), 3), (True, True))
     row = np.zeros((1, layout.row_bytes), dtype=np.uint8)
     rng = np.random.default_rng(0)

@@ -27,7 +27,7 @@ from royale_lightning.nn import build_network
 from royale_lightning.rollout.collector import Collector
 from royale_lightning.rollout.data import inputs_of
 
-CONFIG = str(Path(__file__).parents[2] / "configs" / "debug.yaml")
+CONFIG = str(Path(__file__).parents[3] / "configs" / "debug.yaml")
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
@@ -38,7 +38,7 @@ def children(pid: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"battle.worker" in (entry / "cmdline").read_bytes():
+            if parent == pid and b"battle.steps.worker" in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
     return found
 
@@ -66,7 +66,7 @@ def rows(run: Path) -> list[dict[str, float]]:
 
 
 class Episode(NamedTuple):
-    """What ``chaos_parts.EpisodeLog`` writes of one."""
+    """What ``support.chaos_parts.EpisodeLog`` writes of one."""
 
     battle: int
     ordinal: int
@@ -95,9 +95,9 @@ class Chaos:
             "--alarms.halt", "false",
             # Whole battles, which have results.
             "--data.battle.max_ticks", "null",
-            "--trainer.callbacks+=chaos_parts.EpisodeLog", "--trainer.enable_progress_bar", "false",
+            "--trainer.callbacks+=tests.support.chaos_parts.EpisodeLog", "--trainer.enable_progress_bar", "false",
         ]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]), "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, "PYTHONPATH": str(HERE.parents[2]), "OMP_NUM_THREADS": "1"}
         env.pop("ROYALE_LIGHTNING_RUN_DIR", None)
         log = (self.run.parent / "log.txt").open("ab")
         with log:

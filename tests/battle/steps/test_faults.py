@@ -227,9 +227,9 @@ def test_the_run_ends_when_the_restarts_are_used_up(network: ActorCritic, source
 
 SCRIPT = """
 import time
-from royale_lightning.battle.arena import ArenaSettings
+from royale_lightning.battle.steps.arena import ArenaSettings
 from royale_lightning.battle.spec import BattleSpec
-from royale_lightning.rollout.processes import ProcessSource
+from royale_lightning.battle.steps.processes import ProcessSource
 source = ProcessSource(BattleSpec(), 0, 2, ArenaSettings(), 2)
 print(source._block.name, *source.pids, flush=True)
 time.sleep(600)

@@ -21,6 +21,7 @@ from royale_lightning.nn.protocol import ActorCritic
 from royale_lightning.parts import part
 from royale_lightning.rollout.collector import Collector, Rollout
 from royale_lightning.rollout.data import inputs_of
+from tests.support.rollouts import same
 
 BATTLES = 6
 
@@ -47,16 +48,6 @@ def collect(source: RolloutSource, network: ActorCritic, spec: BattleSpec, rollo
     return out
 
 
-def tensors(r: Rollout) -> list[torch.Tensor]:
-    return [r.rows, r.action, r.log_prob, r.value, r.choice, r.cut_value, *vars(r.cells).values()]
-
-
-def same(a: list[Rollout], b: list[Rollout]) -> bool:
-    return all(
-        torch.equal(x, y) for p, q in zip(a, b, strict=True) for x, y in zip(tensors(p), tensors(q), strict=True)
-    ) and [r.episodes for r in a] == [r.episodes for r in b]
-
-
 def test_threads_and_processes_change_nothing(network: ActorCritic) -> None:
     spec = BattleSpec(deck="random", max_ticks=900)
     reference = collect(InlineSource(spec, 0, BATTLES, ArenaSettings(1, 0.05, 1)), network, spec)
@@ -71,8 +62,9 @@ def test_threads_and_processes_change_nothing(network: ActorCritic) -> None:
 def test_a_worker_does_not_import_torch() -> None:
     script = (
         "import sys, royale_lightning.battle.steps.worker\n"
+        "from royale_lightning.battle.prepare import validate\n"
         "from royale_lightning.battle.spec import BattleSpec\n"
-        "BattleSpec().validate()\n"
+        "validate(BattleSpec())\n"
         "import royale_lightning.battle.steps.fast_game, royale_lightning.battle.steps.env_arena\n"
         "bad = [m for m in ('torch', 'lightning', 'wandb') if m in sys.modules]\n"
         "sys.exit(f'imported {bad}' if bad else 0)"

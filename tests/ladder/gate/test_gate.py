@@ -24,8 +24,7 @@ from royale_lightning.ladder.results import Result
 from royale_lightning.ladder.seeds import SEEDS_PER_STAGE, anchor_seeds, gate_seeds, rating_seeds
 from royale_lightning.metrics.intervals import score_interval
 from royale_lightning.parts import Part
-
-from ...support.pairs import pair_cells, pair_table, play_by, play_by_strength, simulate_sprt
+from tests.support.pairs import pair_cells, pair_table, play_by, play_by_strength, simulate_sprt
 
 CANDIDATES = 10_000
 POOL = tuple(f"snap-{k:02d}" for k in range(20))

@@ -23,8 +23,7 @@ from royale_lightning.ladder.gate.sprt import (
     normalized_log_likelihood_ratio,
 )
 from royale_lightning.ladder.ratings.elo import expected_score
-
-from ...support.pairs import pair_cells, simulate_sprt
+from tests.support.pairs import pair_cells, simulate_sprt
 
 S0, S1 = 0.5, float(expected_score(40.0))
 T1, T2, T3 = (12, 6, 48, 8, 26), (30, 0, 80, 0, 50), (40, 2, 130, 3, 75)

@@ -311,7 +311,7 @@ def test_correlated_seats_widen_the_errors() -> None:
 _REFIT = """
 import json, sys
 from pathlib import Path
-from royale_lightning.ladder.rating import DavidsonRater
+from royale_lightning.ladder import DavidsonRater
 from royale_lightning.ladder.results import read_results
 print(json.dumps(DavidsonRater().rate(read_results(Path(sys.argv[1]))).as_dict()))
 """

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import torch
 
+from ..battle.prepare import prepare
 from ..battle.spec import BattleSpec
-from ..bots.bot import Bot
-from ..bots.bot_files import RECORD, WEIGHTS, BotRecord, Weights, read_bot, write_bot
 from ..errors import UserError
+from ..parts import digest_path
+from .bot import Bot
+from .bot_files import RECORD, WEIGHTS, BotRecord, Weights, read_bot, write_bot
 
 FOLDER = "snapshots"
 
@@ -31,7 +33,8 @@ def snapshot_id(record: BotRecord, weights: Weights) -> str:
 
     Game steps and the run's name stay out: two runs that reach the same actor have the same snapshot.
     """
-    head = [record.network, record.row_layout, record.actions, record.catalogue]
+    network = {**record.network, "class_path": digest_path(record.network["class_path"])}
+    head = [network, record.row_layout, record.actions, record.catalogue]
     digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
     for name in sorted(weights):
         x = weights[name].detach().cpu().contiguous()
@@ -45,9 +48,9 @@ def differences(record: BotRecord, spec: BattleSpec) -> list[str]:
 
     Decks, rewards and limits may differ: they change what is wise, not what an observation or an action means.
     """
-    here = asdict(spec.action_layout)
+    here = asdict(prepare(spec).action_layout)
     theirs = {k: record.battle.get(k) for k in ("decision_ms", "command_delay_ticks") if k in record.battle}
-    pairs: list[tuple[str, object, object]] = [("observation", record.row_layout, spec.row_layout.digest)]
+    pairs: list[tuple[str, object, object]] = [("observation", record.row_layout, prepare(spec).row_layout.digest)]
     pairs += [(f"actions.{k}", record.actions.get(k), v) for k, v in here.items()]
     pairs += [(f"battle.{k}", v, getattr(spec, k)) for k, v in theirs.items()]
     return [f"{name} {was} there and {now} here" for name, was, now in pairs if was != now]

@@ -12,11 +12,10 @@ import torch
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.bots.bot import Bot
 from royale_lightning.bots.bot_files import WEIGHTS
+from royale_lightning.bots.snapshots import DamagedSnapshot, SnapshotStore, check_fits, snapshot_id
 from royale_lightning.errors import UserError
-from royale_lightning.ladder.snapshots import DamagedSnapshot, SnapshotStore, check_fits, snapshot_id
 from royale_lightning.nn import actor_state_dict
-
-from ..support.bots import make_bot
+from tests.support.bots import make_bot
 
 
 @pytest.fixture

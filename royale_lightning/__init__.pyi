@@ -1,0 +1,12 @@
+from .battle.spec import BattleSpec as BattleSpec
+from .bots.bot import Bot as Bot
+from .cli.trainer_defaults import defaults as defaults
+from .errors import UserError as UserError
+from .nn.protocol import ActorCritic as ActorCritic
+from .nn.protocol import Inputs as Inputs
+from .parts import part as part
+from .ppo.module import SelfPlayModule as SelfPlayModule
+from .ppo.settings import PPOSettings as PPOSettings
+from .rollout.data import SelfPlayData as SelfPlayData
+from .rollout.settings import OpponentShares as OpponentShares
+from .rollout.settings import RolloutSettings as RolloutSettings

@@ -1,0 +1,15 @@
+from .environment import make_env as make_env
+from .opponents import make_opponent as make_opponent
+from .prepare import PreparedBattle as PreparedBattle
+from .prepare import prepare as prepare
+from .rewards import PotentialTower as PotentialTower
+from .rewards import TowerResult as TowerResult
+from .round import Assignment as Assignment
+from .round import EpisodeRecord as EpisodeRecord
+from .round import Round as Round
+from .rows.entities import EntitiesObsBuilder as EntitiesObsBuilder
+from .rows.layout import RowLayout as RowLayout
+from .save_state import SaveState as SaveState
+from .spec import BattleSpec as BattleSpec
+from .steps.make_source import make_source as make_source
+from .steps.sources import RolloutSource as RolloutSource

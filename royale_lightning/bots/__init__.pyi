@@ -1,0 +1,9 @@
+from .bot import Bot as Bot
+from .bot_files import BotRecord as BotRecord
+from .evaluate import PlannedGame as PlannedGame
+from .evaluate import paired_games as paired_games
+from .evaluate import play_games as play_games
+from .scores import OpponentScore as OpponentScore
+from .scores import Scores as Scores
+from .scores import summarise as summarise
+from .snapshots import SnapshotStore as SnapshotStore
