@@ -1,6 +1,6 @@
 """The shipped rewards. All are RoyaleGym ``RewardFunction`` s; the batched arena computes them from its arrays.
 
-Each is zero-sum. ``Result`` is the objective; the others add the towers' hit points, which arrive minutes earlier.
+Each is zero-sum. The battle's result is the objective; both add the towers' hit points, which arrive minutes earlier.
 """
 
 from __future__ import annotations
@@ -17,6 +17,28 @@ from .engine.state_json import G_OVER, G_WINNER, P_CROWNS, P_TOWER_HP, P_TOWER_M
 
 #: Columns of a linear reward's coefficients.
 (R_WIN, R_DRAW, R_CROWN, R_TOWER, R_POTENTIAL, R_GAMMA, R_KING, R_PRINCESS) = range(8)
+COEFFICIENTS = 8
+
+
+def linear(
+    *, win: float = 0.0, draw: float = 0.0, crown: float = 0.0, tower: float = 0.0, potential: float = 0.0,
+    gamma: float = 1.0, king: float = 1.0, princess: float = 1.0,
+) -> np.ndarray:
+    """Coefficients float64 ``[8]`` of a reward that the batched arena can pay: a sum of
+
+    Args:
+        win: for a won battle, minus it for a lost one.
+        draw: for a draw, to both seats.
+        crown: per crown that the lead changes by.
+        tower: per change of the difference in tower hp fractions (own minus enemy, three towers a side).
+        potential: ``gamma * phi(next) - phi(now)`` with phi that difference times this.
+        gamma: of the potential.
+        king, princess: weight of either kind of tower in the difference.
+    """
+    out = np.empty(COEFFICIENTS)
+    out[[R_WIN, R_DRAW, R_CROWN, R_TOWER, R_POTENTIAL]] = win, draw, crown, tower, potential
+    out[[R_GAMMA, R_KING, R_PRINCESS]] = gamma, king, princess
+    return out
 
 
 def tower_fractions(state: BattleState, team: int) -> float:
@@ -44,7 +66,7 @@ class TowerResult(RewardFunction):
         return {"tower": self.tower, "result": self.result}
 
     def coefficients(self) -> np.ndarray:
-        return np.array([self.result, 0.0, 0.0, self.tower, 0.0, 1.0, 1.0, 1.0])
+        return linear(win=self.result, tower=self.tower)
 
     def get_reward(
         self, team: int, prev: BattleState, state: BattleState, results: Sequence[DeployResult]
@@ -70,7 +92,7 @@ class PotentialTower(RewardFunction):
         return {"tower": self.tower, "result": self.result}
 
     def coefficients(self) -> np.ndarray:
-        return np.array([self.result, 0.0, 0.0, 0.0, self.tower, self.gamma, 1.0, 1.0])
+        return linear(win=self.result, potential=self.tower, gamma=self.gamma)
 
     def _phi(self, state: BattleState, team: int) -> float:
         return self.tower * (tower_fractions(state, team) - tower_fractions(state, 1 - team))
@@ -100,14 +122,13 @@ def linear_terms(reward: Any) -> np.ndarray | None:
     if type(reward) in (TowerResult, PotentialTower):
         return np.asarray(reward.coefficients())
     if type(reward) is WinLossReward:
-        return np.array([1.0, reward.draw, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0])
+        return linear(win=1.0, draw=reward.draw)
     if type(reward) is CrownReward:
-        return np.array([0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0])
+        return linear(crown=1.0)
     if type(reward) is TowerHPReward:
-        return np.array([0.0, 0.0, 0.0, 1.0, 0.0, 1.0, reward.w[TowerSlot.KING], reward.w[TowerSlot.LEFT]])
+        return linear(tower=1.0, king=reward.w[TowerSlot.KING], princess=reward.w[TowerSlot.LEFT])
     if type(reward) is CombinedReward:
-        total = np.zeros(8)
-        total[R_GAMMA:] = 1.0
+        total = linear()
         for term, weight in reward.terms:
             part = linear_terms(term)
             if part is None or (part[R_KING:] != 1.0).any() or part[R_POTENTIAL]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 #: What a slot holds at a round's start.
@@ -77,6 +78,32 @@ class Assignment:
     start: Start = TRUE_START
 
 
+class SeatCounters(msgspec.Struct, array_like=True):
+    """What an episode counts for each seat.
+
+    A statistic more is a field here, one of the same name in :class:`EpisodeRecord`, and the line of the arena that
+    counts it; what travels with checkpoints, processes and records follows by itself.
+
+    Attributes:
+        returns: undiscounted reward sum.
+        discounted: discounted return from the first game step.
+        choices: decisions with more than one legal action.
+        plays: cards played.
+        leak_steps: game steps begun and ended at full elixir.
+    """
+
+    returns: float = 0.0
+    discounted: float = 0.0
+    choices: int = 0
+    plays: int = 0
+    leak_steps: int = 0
+
+    @staticmethod
+    def pairs(blue: SeatCounters, red: SeatCounters) -> dict[str, Any]:
+        """``{name: (blue's, red's)}``."""
+        return {name: (getattr(blue, name), getattr(red, name)) for name in SeatCounters.__struct_fields__}
+
+
 @dataclass
 class SavedBattle:
     """A battle in flight, small enough for every checkpoint: its start and what the policies did in it.
@@ -89,7 +116,7 @@ class SavedBattle:
         assignment: as begun.
         game_step: how far it had been played, the staggered steps included.
         commands: ``(game_step, seat, action)`` of every play by a policy-driven seat.
-        seats: per seat ``(ret, discounted, choices, plays, leaks)``.
+        seats: what had been counted, per seat.
         discount: gamma to the power of the steps played, as it stood.
         state_hash: the engine's.
     """
@@ -97,7 +124,7 @@ class SavedBattle:
     assignment: Assignment
     game_step: int
     commands: list[tuple[int, int, int]]
-    seats: list[tuple[float, float, int, int, int]]
+    seats: list[SeatCounters]
     discount: float
     state_hash: int
 
@@ -130,10 +157,7 @@ class EpisodeRecord:
         ticks, game_steps: its length.
         crowns: per seat.
         tower_hp: mean tower hp fraction left, per seat.
-        returns: undiscounted reward sum, per seat.
-        discounted: discounted return from the first game step, per seat.
-        decisions, choices, plays: per seat; choices are decisions with more than one legal action.
-        leak_steps: per seat, game steps begun and ended at full elixir.
+        returns, discounted, choices, plays, leak_steps: per seat, as :class:`SeatCounters` counts them.
         commands: ``(game_step, seat, action)`` if asked for.
         course: with the commands, ``(game_step, situation)`` every :data:`COURSE_STEPS` game steps.
         start: from where it began, as assigned but for the bytes. A true start that names a digest was asked to begin

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from ..round import (
     EpisodeRecord,
     Round,
     SavedBattle,
+    SeatCounters,
     Situation,
     Start,
 )
@@ -71,11 +73,7 @@ class _Seat:
     player: str
     opponent: Any = None
     rng: np.random.Generator | None = None
-    ret: float = 0.0
-    discounted: float = 0.0
-    choices: int = 0
-    plays: int = 0
-    leaks: int = 0
+    counted: SeatCounters = field(default_factory=SeatCounters)
 
 
 @dataclass
@@ -174,8 +172,8 @@ class Arena:
         """The battles in flight, for :meth:`restore`."""
         return [
             SavedBattle(
-                e.assignment, e.game_step, list(e.commands),
-                [(s.ret, s.discounted, s.choices, s.plays, s.leaks) for s in e.seats], e.discount, game.state_hash(),
+                e.assignment, e.game_step, list(e.commands), [copy(s.counted) for s in e.seats], e.discount,
+                game.state_hash(),
             )
             for e, game in zip(self._episodes, self.games, strict=True)
             if e is not None
@@ -207,8 +205,8 @@ class Arena:
                     "engine, an opponent or a component has changed since; resume with the versions that saved it"
                 )
             e.commands, e.discount = list(s.commands), s.discount
-            for one, (ret, discounted, choices, plays, leaks) in zip(e.seats, s.seats, strict=True):
-                one.ret, one.discounted, one.choices, one.plays, one.leaks = ret, discounted, choices, plays, leaks
+            for one, counted in zip(e.seats, s.seats, strict=True):
+                one.counted = copy(counted)
             r = self.round
             r.end[b], r.ordinal[b], r.game_step[b] = RUNNING, s.assignment.ordinal, e.game_step
             self._stops(b, e)
@@ -329,13 +327,13 @@ class Arena:
             for seat in (0, 1):
                 s = e.seats[seat]
                 if game.choice[seat]:
-                    s.choices += 1
+                    s.counted.choices += 1
                     if s.opponent is not None:
                         acts[seat] = self._scripted(game, e, seat)
                     elif steps == 0:
                         acts[seat] = first[seat]
                     if acts[seat]:
-                        s.plays += 1
+                        s.counted.plays += 1
                         if s.opponent is None or e.assignment.keep_commands:
                             e.commands.append((e.game_step, seat, acts[seat]))
             self._note_course(game, e)
@@ -344,11 +342,11 @@ class Arena:
             steps += 1
             e.game_step += 1
             for seat in (0, 1):
-                s, pay = e.seats[seat], game.reward[seat]
+                counted, pay = e.seats[seat].counted, game.reward[seat]
                 paid[seat] += discount * pay
-                s.ret += pay
-                s.discounted += e.discount * pay
-                s.leaks += full[seat] and game.full[seat]
+                counted.returns += pay
+                counted.discounted += e.discount * pay
+                counted.leak_steps += full[seat] and game.full[seat]
             discount *= self.gamma
             e.discount *= self.gamma
         r.reward[2 * b : 2 * b + 2] = paid
@@ -404,10 +402,8 @@ class Arena:
         return EpisodeRecord(
             battle=a.battle, ordinal=a.ordinal, players=a.players, seed=a.seed, winner=o.winner,
             truncated=not game.ended, ticks=o.ticks, game_steps=e.game_step, crowns=o.crowns, tower_hp=o.tower_hp,
-            returns=(s.ret, t.ret), discounted=(s.discounted, t.discounted), choices=(s.choices, t.choices),
-            plays=(s.plays, t.plays), leak_steps=(s.leaks, t.leaks), staggered=a.stagger > 0,
-            commands=e.commands if a.keep_commands else [], course=e.course,
-            start=e.start, state_hash=game.state_hash(),
+            staggered=a.stagger > 0, commands=e.commands if a.keep_commands else [], course=e.course,
+            start=e.start, state_hash=game.state_hash(), **SeatCounters.pairs(s.counted, t.counted),
         )
 
 

@@ -11,6 +11,7 @@ from numba import njit
 from royalegym.protocol import MatchSetup
 
 from ...errors import UserError
+from ..actions import NOOP, ActionLayout
 from ..engine.engine import decode_state, new_battle, reset_battle, shared_engine
 from ..engine.legality import bodies_hash, find, seat_slots
 from ..engine.memory import MEMORY, observe, seed_memory
@@ -30,13 +31,13 @@ from ..engine.state_json import (
     p_of,
     read_state,
 )
-from ..engine.tables import C_LAW, C_PRICE, Tables
+from ..engine.tables import C_CARDS, C_FROZEN, C_FULL, C_LAW, C_LOCKOUT, C_PRICE, Tables
 from ..prepare import prepare
-from ..rewards import linear_terms, pay, start_of
+from ..rewards import COEFFICIENTS, linear_terms, pay, start_of
 from ..round import Assignment, Situation
 from ..rows.default_view import DefaultView
 from ..rows.encoders import make_encoder
-from ..rows.entities import HEIGHT, WIDTH
+from ..rows.entities import HALF_TILE, HEIGHT, WIDTH
 from ..rows.layout import Loss
 from ..save_state import Refused, SaveState, check_hash, rest_of_limit
 from ..spec import BattleSpec
@@ -47,14 +48,16 @@ _B_KEYS, _B_FOUND = 2 * MEMORY, 2 * MEMORY + 8
 _INTS = _B_FOUND + 8
 #: float64 workspace: state before the step, rewards, coefficients.
 _F_BEFORE, _F_REWARD, _F_COEF = 0, 4, 6
-_FLOATS = 14
+_FLOATS = _F_COEF + COEFFICIENTS
+#: The default action space, the only one it plays.
+GRID = ActionLayout()
 BLUE_CHOICE, RED_CHOICE, UNKNOWN_BLUE, UNKNOWN_RED, OVER, BLUE_FULL, RED_FULL = 1, 2, 4, 8, 16, 32, 64
 
 
 @njit(cache=True)
 def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, grids_any: Any) -> int:
     """Which seats have a choice, from the grids; unknown grids are named."""
-    n = const[2]
+    n = const[C_CARDS]
     keys = ints[_B_KEYS : _B_KEYS + 8].view(np.uint64)
     classes = const[C_PRICE + n :].reshape((n, 2))
     flags = 0
@@ -65,7 +68,7 @@ def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, gri
             bodies = bodies_hash(row)
         found = ints[_B_FOUND + 4 * team : _B_FOUND + 4 * team + 4]
         found[:] = -1
-        if seat_slots(row, team, const[0], const[1] == 1, classes, bodies, k) == 0:
+        if seat_slots(row, team, const[C_LOCKOUT], const[C_FROZEN] == 1, classes, bodies, k) == 0:
             continue
         playable = find(k, table_keys, table_grid, grids_any, found)
         if playable < 0:
@@ -82,12 +85,14 @@ def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, watched: int, 
     read_state(js, row)
     G, P = g_of(row), p_of(row)
     law = const[C_LAW : C_LAW + 8]
-    price = const[C_PRICE : C_PRICE + const[2]]
+    price = const[C_PRICE : C_PRICE + const[C_CARDS]]
     for team in range(2):
         if (watched >> team) & 1:
             observe(ints[team * MEMORY : (team + 1) * MEMORY], team, G, P, law, price)
-    pay(P, G, floats[_F_BEFORE : _F_BEFORE + 4], floats[_F_COEF : _F_COEF + 8], floats[_F_REWARD : _F_REWARD + 2])
-    full = (BLUE_FULL if P[0, P_ELIXIR] >= const[3] else 0) | (RED_FULL if P[1, P_ELIXIR] >= const[3] else 0)
+    coef, reward = floats[_F_COEF : _F_COEF + COEFFICIENTS], floats[_F_REWARD : _F_REWARD + 2]
+    pay(P, G, floats[_F_BEFORE : _F_BEFORE + 4], coef, reward)
+    most = const[C_FULL]
+    full = (BLUE_FULL if P[0, P_ELIXIR] >= most else 0) | (RED_FULL if P[1, P_ELIXIR] >= most else 0)
     if G[G_OVER]:
         return OVER | full
     return full | _look(row, ints, const, table_keys, table_grid, grids_any)
@@ -107,6 +112,13 @@ def _offers(row: Any, seat: int, ints: Any, grids_any: Any, out: Any) -> None:
     hand = p_of(row)[seat]
     for k in range(4):
         out[k] = hand[P_HAND + k] if found[k] >= 0 and grids_any[found[k]] else -1
+
+
+def _place(action: int) -> tuple[int, int, int]:
+    """Hand slot of an action that plays a card, and the middle of its tile in the own frame, in subtiles."""
+    slot, tile = divmod(action - 1, GRID.tiles)
+    y, x = divmod(tile, GRID.tiles_x)
+    return slot, 2 * HALF_TILE * x + HALF_TILE, 2 * HALF_TILE * y + HALF_TILE
 
 
 class FastGame(Game):
@@ -136,7 +148,7 @@ class FastGame(Game):
             self._reward.gamma = gamma
         coefficients = linear_terms(self._reward)
         assert coefficients is not None
-        self.floats[_F_COEF : _F_COEF + 8] = coefficients
+        self.floats[_F_COEF : _F_COEF + COEFFICIENTS] = coefficients
 
     def reset(self, assignment: Assignment, watched: tuple[bool, bool]) -> None:
         # RoyaleGym's own order of draws: the mutator's, then the engine's seed (ClashParallelEnv.reset).
@@ -160,7 +172,7 @@ class FastGame(Game):
         self._start()
 
     def _start(self) -> None:
-        start_of(p_of(self.row), self.floats[_F_COEF : _F_COEF + 8], self.floats[_F_BEFORE : _F_BEFORE + 4])
+        start_of(p_of(self.row), self.floats[_F_COEF : _F_COEF + COEFFICIENTS], self.floats[_F_BEFORE : _F_BEFORE + 4])
         self.start_tick = int(g_of(self.row)[G_TICK])
         self.ended = self.truncated = False
         self.refused = 0
@@ -185,13 +197,11 @@ class FastGame(Game):
     def step(self, blue: int, red: int) -> None:
         commands = []
         if blue:
-            slot, tile = divmod(blue - 1, 576)
-            y, x = divmod(tile, 18)
-            commands.append((0, slot, 18000 * x + 9000, 18000 * y + 9000))
+            slot, x, y = _place(blue)
+            commands.append((0, slot, x, y))
         if red:
-            slot, tile = divmod(red - 1, 576)
-            y, x = divmod(tile, 18)
-            commands.append((1, slot, WIDTH - 18000 * x - 9000, HEIGHT - 18000 * y - 9000))
+            slot, x, y = _place(red)
+            commands.append((1, slot, WIDTH - x, HEIGHT - y))
         for result in self.battle.step(commands, self.ticks_a_step):
             if result[1]:
                 self.refused += 1
@@ -219,12 +229,12 @@ class FastGame(Game):
 
     def scripted_view(self, seat: int, whole: bool = False) -> tuple[dict[str, Any], np.ndarray]:
         found = self.ints[_B_FOUND + 4 * seat : _B_FOUND + 4 * seat + 4]
-        mask = np.zeros(2305, dtype=np.int8)
-        mask[0] = 1
-        planes = mask[1:].reshape(4, 32, 18)
-        for k in range(4):
+        mask = np.zeros(GRID.n_actions, dtype=np.int8)
+        mask[NOOP] = 1
+        planes = mask[1:].reshape(GRID.slots, GRID.tiles_y, GRID.tiles_x)
+        for k in range(GRID.slots):
             if found[k] >= 0:
-                planes[k] = np.unpackbits(self.tables.cache.grids[found[k]]).reshape(32, 18)
+                planes[k] = np.unpackbits(self.tables.cache.grids[found[k]]).reshape(planes[k].shape)
         obs = {"action_mask": mask, "mask_planes": planes}
         if whole:
             memory = self.ints[seat * MEMORY : (seat + 1) * MEMORY]
