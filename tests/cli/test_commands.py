@@ -54,7 +54,7 @@ def test_the_first_battle_after_an_install_says_why_it_waits(
     monkeypatch.setattr(cli, "available_tools", lambda: {"play": ("a_tool", ""), "rate": ("a_tool", "")})
     monkeypatch.setattr(cli, "__file__", str(tmp_path / "cli/console.py"))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    kept = tmp_path / "battle" / "__pycache__"
+    kept = tmp_path / "battle" / "engine" / "__pycache__"
     kept.mkdir(parents=True)
 
     def said(*argv: str) -> bool:
@@ -67,7 +67,7 @@ def test_the_first_battle_after_an_install_says_why_it_waits(
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert not said("play"), "nobody here knows what lies there"
     monkeypatch.delenv("NUMBA_CACHE_DIR")
-    (kept / "wire.read_state-423.py312.nbi").touch()
+    (kept / "state_json.read_state-423.py312.nbi").touch()
     assert not said("play")
 
 
