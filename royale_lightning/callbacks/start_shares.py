@@ -1,4 +1,4 @@
-"""How callbacks that have starts read a scheduled share of the game steps."""
+"""What the two callbacks that have starts read off a run: scheduled shares of the game steps, and who is met."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 
+from ..battle.opponents import PREFIX
 from ..errors import UserError
 from ..ppo.schedule import Schedule, Scheduled, progress, schedule_of
 from ..restarts.shares import TRUE_RESERVE
@@ -35,3 +36,15 @@ def share_schedule(share: Scheduled, where: str) -> Schedule:
 def progress_of(trainer: Trainer, module: Any) -> float:
     """How far the run is on the horizon that all its schedules share."""
     return progress(game_steps(trainer), module.ppo.horizon_game_steps)
+
+
+def scripted_names(trainer: Trainer) -> list[str]:
+    """The scripted opponents that the run names, as players are named."""
+    data: Any = trainer.datamodule  # type: ignore[attr-defined]
+    return [PREFIX + n.removeprefix(PREFIX) for n in data.opponents.scripted_opponents]
+
+
+def met_by_name(trainer: Trainer) -> set[str]:
+    """Whom the training can meet by name now: its scripted opponents and the pool's snapshots."""
+    data: Any = trainer.datamodule  # type: ignore[attr-defined]
+    return {*scripted_names(trainer), *data.ladder.table().snapshots}

@@ -1,4 +1,7 @@
-"""Which finished battles are played again for their moments, within a budget."""
+"""Which finished battles are played again for their moments, within a budget.
+
+Replaying is cheaper than training and not free, so only a drawn part of an iteration's battles is harvested.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,28 @@ from collections.abc import Callable, Iterator, Sequence
 from ..battle.round import EpisodeRecord
 from ..battle.save_state import Refused, SaveStateCodec
 from ..battle.spec import BattleSpec
+from ..battle.stamp import Stamp
 from ..battle.steps.arena import build_games
 from ..battle.steps.replay import Replay, ReplayMismatch
 from ..battle.streams import generator
 from ..errors import UserError
-from .markers import MarkerSettings
-from .mint import Minted, learner_seats, mint, mint_decisions
-from .routes import record_of
-from .state import Priority, RestartPoint, Route, Stamp
+from .mint import Minted, mint, mint_decisions
+from .moments import MarkerSettings
+from .records.episodes import record_of, replayable
+from .records.points import RestartPoint
+from .records.route import Priority, Route
 
 #: ``(seat, priority)`` of the routes that are wanted of a battle.
 Routes = Callable[[EpisodeRecord], Sequence[tuple[int, Priority]]]
 
 
-def replayable(record: EpisodeRecord) -> bool:
-    """Whether a battle's record holds what playing it again needs, and a learner's moments are in it."""
-    known = bool(record.commands) or not any(record.plays)
-    return known and not record.staggered and bool(learner_seats(record.players))
+def replenished(credit: float, allowance: float) -> float:
+    """Game steps that may be spent once an iteration's allowance is added to ``credit``.
+
+    A debt is paid off first, and of what was left over an allowance is kept, so that a small share still buys something
+    now and then.
+    """
+    return min(credit + allowance, max(credit, allowance))
 
 
 class Harvester:
@@ -71,8 +79,7 @@ class Harvester:
             first: global id of this rank's first battle, so that ranks draw apart.
             routes: unset, none is wanted; battles of which one is come first.
         """
-        allowance = self.budget * game_steps
-        self.credit = min(self.credit + allowance, max(self.credit, allowance))
+        self.credit = replenished(self.credit, self.budget * game_steps)
         candidates = [i for i, e in enumerate(episodes) if replayable(e)]
         wanted = {i: routes(episodes[i]) if routes is not None else () for i in candidates}
         drawn = generator(self._seed, "restarts/harvest", iteration, first).permutation(candidates).tolist()

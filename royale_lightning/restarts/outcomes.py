@@ -1,4 +1,6 @@
-"""An iteration's finished episodes, as the scheduler is told of them."""
+"""An iteration's finished episodes, as the scheduler is told of them: what each says about the point it began from, or
+why it says nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..battle.round import POOL, EpisodeRecord
 from ..battle.steps.arena import LEARNER
-from .markers import MarkerSettings
-from .mint import Minted, best_rank
+from .mint import Minted
+from .moments import MarkerSettings, confirmed
+from .records.episodes import position_of
+from .records.key import advantage_rank, bucket_key
+from .records.points import CRASHED, DEAD_START, REFUSED, EpisodeResult, Rank
 from .scheduler import Begun, Finished
-from .state import CRASHED, DEAD_START, REFUSED, EpisodeResult
 
 #: A restarted battle that is over within so many game steps (2 s) was decided when it began: a dead start, as is one in
 #: which the learner never had a choice.
@@ -23,6 +27,16 @@ def timeout_of(record: EpisodeRecord) -> str | None:
     seat = record.start.seat
     dead = seat is not None and (record.game_steps <= DEAD_STEPS or not record.choices[seat])
     return DEAD_START if dead else None
+
+
+def best_rank(record: EpisodeRecord, seat: int, settings: MarkerSettings) -> Rank | None:
+    """The best rank among the confirmed later moments of an episode's course, on its 10 s grid; None without one."""
+    keys = [
+        bucket_key(position_of(situation), seat)
+        for step, situation in record.course
+        if step and confirmed(step, record.game_steps, settings.grace_steps)
+    ]
+    return max((advantage_rank(k) for k in keys if k is not None), default=None)
 
 
 def finished_of(

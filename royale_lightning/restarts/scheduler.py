@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 
 from ..battle.round import BUCKET, CURRICULUM, POOL, START_KINDS, TRUE, TRUE_START, Start
 from ..battle.steps.arena import LEARNER
-from .draws import draw, pick
-from .fronts import Vote
-from .key import advantage_rank
-from .pool import RestartPool
+from .pool.pool import RestartPool
+from .records.key import advantage_rank
+from .records.points import Bucket, EpisodeResult, Key, RestartPoint
+from .records.route import Reference, Route
+from .routes.curriculum import Vote
+from .routes.store import RouteStore
+from .selection.selection import draw, pick
 from .shares import TRUE_RESERVE, EpisodeLengths, StartShares, start_chances
-from .state import Bucket, EpisodeResult, Key, Reference, RestartPoint, Route
-from .store import TrajectoryStore
 
 #: Weight of an iteration in the running share of true game steps: it remembers some ten.
 _RATE = 0.1
@@ -36,7 +37,7 @@ class Begun(NamedTuple):
         wanted: the kind of start that was drawn.
         kind: the kind that was given; ``true`` where the wanted one had nothing to begin from.
         ref: what :attr:`~royale_lightning.battle.round.Start.ref` says.
-        seat, partition, key: credited seat and cell; -1 and empty for a true start.
+        seat, partition, key: credited seat, and the bucket of the point; -1 and empty for a true start.
     """
 
     battle: int
@@ -74,7 +75,7 @@ class StartScheduler:
         store: unset, there are neither curriculum nor bucket starts.
     """
 
-    def __init__(self, seed: int, pool: RestartPool, store: TrajectoryStore | None = None) -> None:
+    def __init__(self, seed: int, pool: RestartPool, store: RouteStore | None = None) -> None:
         self.seed = seed
         self.pool = pool
         self.store = store
@@ -121,8 +122,8 @@ class StartScheduler:
             return players, TRUE_START
         point, ref = found
         table = self._seated(point, players)
-        cell = point.seat, point.partition, point.key
-        self._log.append(Begun(battle, ordinal, table, wanted, wanted, ref, *cell))
+        credited = point.seat, point.partition, point.key
+        self._log.append(Begun(battle, ordinal, table, wanted, wanted, ref, *credited))
         return table, Start(wanted, point.blob, point.payload, point.seat, ref)
 
     def _find(self, kind: str, battle: int, ordinal: int) -> tuple[RestartPoint, str] | None:
@@ -132,10 +133,10 @@ class StartScheduler:
         if self.store is None:
             return None
         if kind == CURRICULUM:
-            start = self.store.sample_curriculum_start(battle, ordinal)
+            start = self.store.curriculum_start(battle, ordinal)
             return None if start is None else (start.point, _write_ref(*start.vote, start.reference.stop))
         if kind == BUCKET:
-            entry = self.store.sample_start_with_reference(battle, ordinal)
+            entry = self.store.bucket_start(battle, ordinal)
             if entry is not None and entry.segment.end is not None:
                 return entry.segment.end, _write_ref(entry.reference.route, entry.reference.stop)
         return None
@@ -161,8 +162,8 @@ class StartScheduler:
         Args:
             begun: what :meth:`drain` gave.
             finished: at most one an episode.
-            timeouts: ``(battle, ordinal)`` to one of :data:`~royale_lightning.restarts.state.TIMEOUTS`, for starts that
-                came to nothing. What such an episode gave is still kept, but it has no result.
+            timeouts: ``(battle, ordinal)`` to one of :data:`~royale_lightning.restarts.records.points.TIMEOUTS`, for
+                starts that came to nothing. What such an episode gave is still kept, but it has no result.
             steps: game steps played, by kind of start.
         """
         for one in sorted(begun):
@@ -182,15 +183,15 @@ class StartScheduler:
         self._latest[one.battle] = max(one.ordinal, self._latest.get(one.battle, -1))
         self.counts[f"begun/{one.kind}"] += 1
         self.counts[f"starved/{one.wanted}"] += one.kind != one.wanted
-        if self.store is not None and self.store.backward_curriculum is not None and one.wanted == CURRICULUM:
-            self.store.backward_curriculum.record_attempt(one.kind == CURRICULUM)
+        if self.store is not None and self.store.curriculum is not None and one.wanted == CURRICULUM:
+            self.store.curriculum.record_attempt(one.kind == CURRICULUM)
         self._flights[at] = one
         if one.kind == POOL:
             self.pool.serve(*at, one.ref, one.players)
         elif one.kind != TRUE and self.store is not None:
-            self.store.retain_reference(_reference(one), _holder(at))
+            self.store.repository.retain(_reference(one).route, _holder(at))
         if one.kind != TRUE and self.store is not None:
-            self.store.cell_statistics.record_start(Bucket(one.partition, one.key))
+            self.store.statistics.record_start(Bucket(one.partition, one.key))
 
     def _time_out(self, at: tuple[int, int], kind: str) -> None:
         self.pool.record_timeout(*at, kind)
@@ -212,36 +213,36 @@ class StartScheduler:
         finally:
             self._let_go(at)
 
-    def _store(self, store: TrajectoryStore, flight: Begun | None, ended: Finished) -> None:
+    def _store(self, store: RouteStore, flight: Begun | None, ended: Finished) -> None:
         result = ended.result
         by_learner = result.players[result.seat] == LEARNER
         restarted = flight is not None and flight.kind != TRUE
         if flight is not None and restarted and result.score is not None:
-            cell = Bucket(flight.partition, flight.key)
+            bucket = Bucket(flight.partition, flight.key)
             if by_learner:
                 rank = advantage_rank(flight.key)
                 moved = result.won or (result.best_rank is not None and result.best_rank > rank)
-                store.cell_statistics.record_outcome(cell, result.score, moved)
-            if flight.kind == CURRICULUM and store.backward_curriculum is not None:
+                store.statistics.record_outcome(bucket, result.score, moved)
+            if flight.kind == CURRICULUM and store.curriculum is not None:
                 vote = Vote(*_read_ref(flight.ref)[:3])
-                store.backward_curriculum.vote(vote, result.won, result.crown_margin, by_learner)
+                store.curriculum.vote(vote, result.won, result.crown_margin, by_learner)
         for route in ended.routes:
             began_at = None
             if flight is not None and restarted and route.seat == flight.seat:
-                store.cell_statistics.record_reach(
+                store.statistics.record_reach(
                     Bucket(flight.partition, flight.key), [Bucket(route.partition, s.end_key) for s in route.segments]
                 )
                 began_at = _reference(flight) if flight.kind != POOL and _reference(flight).stop else None
-            store.add_path(route, began_at)
+            store.add(route, began_at)
         if result.won and by_learner:
-            store.record_win()
+            store.wins += 1
 
     def _let_go(self, at: tuple[int, int]) -> None:
         """Whatever is still held for an episode, whose result is entered or will not come."""
         self.pool.abandon(*at)
         flight = self._flights.pop(at, None)
         if flight is not None and flight.kind in (CURRICULUM, BUCKET) and self.store is not None:
-            self.store.release_reference(_reference(flight), _holder(at))
+            self.store.repository.release(_reference(flight).route, _holder(at))
 
     # ---- read-outs and state -----------------------------------------------------------------------------------
     def diagnostics(self) -> dict[str, float]:
@@ -260,15 +261,15 @@ class StartScheduler:
         out |= {f"pool/{k}": v for k, v in self.pool.diagnostics().items()}
         if self.store is not None:
             out |= {f"store/{k}": v for k, v in self.store.diagnostics().items()}
-            if self.store.backward_curriculum is not None:
-                out |= {f"curriculum/{k}": v for k, v in self.store.backward_curriculum.diagnostics().items()}
+            if self.store.curriculum is not None:
+                out |= {f"curriculum/{k}": v for k, v in self.store.curriculum.diagnostics().items()}
         return out
 
     def state(self) -> dict[str, Any]:
         """Everything, pool and store included, as plain data; after :meth:`close`. :meth:`freeze` follows a load."""
         return {
             "pool": self.pool.state(),
-            "store": None if self.store is None else self.store.runtime_state_dict(),
+            "store": None if self.store is None else self.store.state(),
             "flights": [list(f) for _, f in sorted(self._flights.items())],
             "latest": [list(item) for item in sorted(self._latest.items())],
             "lengths": self.lengths.state(),
@@ -290,7 +291,7 @@ class StartScheduler:
             )
         self.pool.load(state["pool"])
         if self.store is not None and state["store"] is not None:
-            self.store.load_runtime_state_dict(state["store"], [_holder(at) for at in self._flights])
+            self.store.load(state["store"], [_holder(at) for at in self._flights])
         self._latest = dict(state["latest"])
         self.lengths.load(state["lengths"])
         self.true_share = state["true_share"]

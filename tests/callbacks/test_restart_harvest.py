@@ -10,21 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from royalegym.state_mutator import Snapshot, save_snapshots
 
+from royale_lightning.battle.save_state import SaveStateCodec
 from royale_lightning.battle.spec import BattleSpec
-from royale_lightning.battle.stamp import stamp_of
+from royale_lightning.battle.stamp import Stamp, stamp_of
 from royale_lightning.callbacks import RestartHarvest
 from royale_lightning.callbacks.clock import PARTS
-from royale_lightning.callbacks.restart_harvest import read_any_bank
 from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
 from royale_lightning.metrics.declarations import undeclared
-from royale_lightning.restarts.bank import read_bank, write_bank
-from royale_lightning.restarts.key import key_digest
-from royale_lightning.restarts.pool import PoolSettings, RestartPool
-from royale_lightning.restarts.royalegym_bank import write_royalegym_bank
-from royale_lightning.restarts.state import RestartPoint, Stamp
+from royale_lightning.restarts.pool.bank_import import read_any_bank
+from royale_lightning.restarts.pool.pool import PoolSettings, RestartPool
+from royale_lightning.restarts.records.bank import read_bank, write_bank
+from royale_lightning.restarts.records.key import key_digest
+from royale_lightning.restarts.records.points import RestartPoint
 from royale_lightning.tools.verify_resume import first_difference
 
 ITERATIONS = 6
@@ -126,6 +128,29 @@ def test_a_run_begins_with_a_bank(folder: Path, capsys: pytest.CaptureFixture[st
     assert not (folder / "imports" / "restarts.bank").exists()
 
 
+def test_a_save_from_inside_the_first_iteration_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rank has told its harvest's credit by then."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ROYALE_LIGHTNING_RUN_DIR", raising=False)
+    config = yaml.safe_load(Path(write(tmp_path / "run.yaml", share=0.2)).read_text())
+    walking = {"class_path": "royale_lightning.callbacks.RouteCurriculum", "init_args": {"share": 0.3}}
+    impatience = {"class_path": "tests.support.interrupts.Impatience", "init_args": {"iteration": 1}}
+    config["trainer"]["callbacks"] += [walking, impatience]
+    Path("run.yaml").write_text(yaml.safe_dump(config))
+    assert main(["fit", "--config", "run.yaml", "--run_dir", "run", "--stop.iterations", "2"]) == 130
+    (saved,) = Path("run/checkpoints").glob("interrupted-*.ckpt")
+    state = torch.load(saved, weights_only=True)["callbacks"]
+    assert state["RestartHarvest"]["credits"] == []
+    config["trainer"]["callbacks"][-1]["init_args"]["iteration"] = 0
+    Path("on.yaml").write_text(yaml.safe_dump(config))
+    go_on = ["--ckpt_path", str(saved), "--allow_mid_iteration", "--run_dir", "on", "--stop.iterations", "2"]
+    assert main(["fit", "--config", "on.yaml", *go_on]) == 0
+    os.environ.pop("ROYALE_LIGHTNING_RUN_DIR", None)
+    rows = rows_of(Path("on"))
+    assert rows[-1]["iteration"] == 2
+    assert sum(r["restarts/replays"] for r in rows) > 0
+
+
 # ---- banks -------------------------------------------------------------------------------------------------------
 def spec() -> BattleSpec:
     return BattleSpec(deck="starter", max_ticks=400)
@@ -195,7 +220,10 @@ def test_ten_thousand_points_are_read_and_the_newest_kept(
 
 
 def test_a_bank_of_royalegyms_is_taken_in(points: list[RestartPoint], stamp: Stamp, tmp_path: Path) -> None:
-    write_royalegym_bank(tmp_path / "theirs.bank", points[:4], stamp)
+    states = [SaveStateCodec(stamp).unpack(p.payload) for p in points[:4]]
+    save_snapshots(tmp_path / "theirs.bank", [
+        Snapshot(s.engine, s.memory, p.seat, s.max_ticks, p.tag) for s, p in zip(states, points, strict=False)
+    ])
     read = read_any_bank(tmp_path / "theirs.bank", spec(), stamp, 5)
     assert [(p.state_hash, p.seat, p.policy_version) for p in read] == [(p.state_hash, p.seat, 5) for p in points[:4]]
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from royale_lightning.callbacks import RouteCurriculum, route_curriculum
+from royale_lightning.callbacks import RouteCurriculum
 from royale_lightning.callbacks.clock import PARTS
 from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
 from royale_lightning.metrics.declarations import undeclared
+from royale_lightning.restarts import route_work
 from royale_lightning.tools.verify_resume import first_difference
 
 ITERATIONS = 8
@@ -58,10 +59,10 @@ def write(path: Path, *callbacks: dict[str, Any]) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Holds ``straight``, a run of :data:`ITERATIONS`; the working directory."""
     made = tmp_path_factory.mktemp("curriculum")
-    before, judged = Path.cwd(), route_curriculum.verdict
+    before, judged = Path.cwd(), route_work.judge
     os.chdir(made)
     # Against the only opponent that an untrained network beats, waiting wins as well, once a tower has fallen.
-    route_curriculum.verdict = lambda steps, passive, policy, games, **how: judged(
+    route_work.judge = lambda steps, passive, policy, games, **how: judged(
         steps, [0] * len(steps), policy, games, **how
     )
     try:
@@ -70,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield made
     finally:
         os.chdir(before)
-        route_curriculum.verdict = judged
+        route_work.judge = judged
         os.environ.pop("ROYALE_LIGHTNING_RUN_DIR", None)
 
 

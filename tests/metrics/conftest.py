@@ -24,7 +24,7 @@ from royale_lightning.parts import part
 from royale_lightning.ppo.auxiliary import AuxiliaryLoss, Step
 from royale_lightning.ppo.module import SelfPlayModule
 from royale_lightning.ppo.settings import PPOSettings
-from royale_lightning.restarts.markers import MarkerSettings
+from royale_lightning.restarts.moments import MarkerSettings
 from royale_lightning.rollout.data import SelfPlayData
 from royale_lightning.rollout.settings import RolloutSettings
 

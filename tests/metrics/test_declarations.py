@@ -18,7 +18,7 @@ from royale_lightning.callbacks.clock import PARTS
 from royale_lightning.metrics.declarations import METRICS, declared, repeats, undeclared
 from royale_lightning.metrics.process import process_figures
 from royale_lightning.metrics.readme import PATH, page
-from royale_lightning.restarts.figures import curriculum_figures, pool_figures
+from royale_lightning.restarts.row_metrics import curriculum_figures, pool_figures
 from royale_lightning.rollout.measures import (
     SEAT_LEAST,
     TrainingScores,
@@ -27,9 +27,7 @@ from royale_lightning.rollout.measures import (
     source_counts,
     source_figures,
 )
-
-from ..restarts.test_harvest import full_pool
-from ..restarts.test_judging import walked
+from tests.support.restarts import full_pool, walked
 
 Rows = list[dict[str, float]]
 WON = EpisodeRecord(
@@ -68,7 +66,9 @@ def test_every_conditional_key_is_emitted_where_its_condition_holds(run_rows: Ro
     source: Any = SimpleNamespace(loss=lambda: Loss(0, 0), refused=lambda: 0)
     emitted |= set(source_figures(lost, source_counts(source), {}, processes=True))
     emitted |= set(process_figures(children=True))
-    emitted |= {*pool_figures(full_pool(), {}), *curriculum_figures(walked(), {})}
+    store = walked().store
+    assert store is not None
+    emitted |= {*pool_figures(full_pool(), {}), *curriculum_figures(store, {})}
     emitted.add("start/true/score")  # of by_start, tested with it
     found = {m.name for k in emitted if (m := declared(k)) is not None}
     assert {m.name for m in METRICS if m.when} - found == ELSEWHERE

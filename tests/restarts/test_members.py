@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from royale_lightning.restarts.curriculum import CurriculumSettings
-from royale_lightning.restarts.pool import PoolSettings, RestartPool
-from royale_lightning.restarts.store import StoreSettings, TrajectoryStore
-
-from .points import STAMP
+from royale_lightning.restarts.pool.pool import PoolSettings, RestartPool
+from royale_lightning.restarts.routes.borrowed_names import TrajectoryStore
+from royale_lightning.restarts.routes.curriculum import CurriculumSettings
+from royale_lightning.restarts.routes.store import StoreSettings
+from tests.support.restarts import STAMP
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "royale_lightning" / "restarts" / "README.md").read_text(encoding="utf-8")
@@ -37,8 +37,11 @@ OURS: dict[str, Any] = {
     "RestartPool": RestartPool(PoolSettings(), 1, STAMP),
     "TrajectoryStore": TrajectoryStore(StoreSettings(curriculum=CurriculumSettings()), 1, STAMP),
 }
-#: Settings and counters: data, documented where they are set.
-DATA = {"settings", "seed", "stamp", "counts", "outcomes"}
+#: Settings, counters and parts: data, documented where they are set.
+DATA = {
+    "settings", "seed", "stamp", "counts", "outcomes", "wins", "repository", "archive", "buckets", "statistics",
+    "curriculum",
+}
 
 
 def table(heading: str) -> list[list[str]]:

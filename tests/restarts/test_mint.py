@@ -1,55 +1,16 @@
-"""Points and routes of real battles: minted by replay, played again, exchanged with RoyaleGym."""
+"""Points and routes of real battles: minted by replay, and played again."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
-import numpy as np
 import pytest
-from royalegym.state_mutator import Snapshot, load_snapshots, save_snapshots
 
-from royale_lightning.battle.environment import make_env
-from royale_lightning.battle.prepare import prepare
-from royale_lightning.battle.round import CHOICE, POOL, RUNNING, TRUE_START, Assignment, EpisodeRecord, Round, Start
-from royale_lightning.battle.save_state import SaveStateCodec
-from royale_lightning.battle.spec import BattleSpec
-from royale_lightning.battle.stamp import stamp_of
-from royale_lightning.battle.steps.arena import ArenaSettings, build_arena, build_games
-from royale_lightning.battle.steps.replay import SAVE_STEPS, Replay
-from royale_lightning.errors import UserError
-from royale_lightning.restarts.key import key_digest, mirrored
-from royale_lightning.restarts.markers import MarkerSettings
-from royale_lightning.restarts.mint import Minted, best_rank, mint, partition_of, priority_of
-from royale_lightning.restarts.royalegym_bank import read_royalegym_bank, write_royalegym_bank
-from royale_lightning.restarts.state import unpack_commands
-
-SPEC = BattleSpec()
-STAMP = stamp_of(SPEC, key_digest())
-MARKERS = MarkerSettings()
-
-
-def played(players: tuple[str, str], start: Start = TRUE_START, seed: int = 3) -> EpisodeRecord:
-    """One whole battle, the learner random-legal."""
-    r = Round(1, prepare(SPEC).row_layout.row_bytes)
-    arena = build_arena(SPEC, 0, 1, r, ArenaSettings(seed=7, forced_share=0.0))
-    rng = np.random.default_rng(seed)
-    fresh = [Assignment(0, 4, players, 500 + seed, keep_commands=True, start=start)]
-    while True:
-        arena.advance(fresh)
-        fresh = []
-        if r.end[0] != RUNNING:
-            return replace(r.episodes[0], start=start)
-        for slot in np.flatnonzero(r.kind == CHOICE):
-            layout = prepare(SPEC).row_layout
-            mask = layout.unpack_mask(layout.views(r.rows)["action_mask"][slot : slot + 1])[0]
-            r.action[slot] = 0 if rng.random() < 0.7 else rng.choice(np.flatnonzero(mask)[1:])
-
-
-def minted(record: EpisodeRecord, **more: object) -> Minted:
-    (game,) = build_games(SPEC, 1)
-    replay = Replay(game, SaveStateCodec(STAMP), record)
-    return mint(replay, MARKERS, STAMP, policy_version=5, tick_limit=None, **more)  # type: ignore[arg-type]
+from royale_lightning.battle.round import POOL, EpisodeRecord, Start
+from royale_lightning.battle.steps.replay import SAVE_STEPS
+from royale_lightning.restarts.outcomes import best_rank
+from royale_lightning.restarts.records.episodes import partition_of, priority_of
+from royale_lightning.restarts.records.key import mirrored
+from royale_lightning.restarts.records.route import unpack_commands
+from tests.support.restart_battles import MARKERS, minted, played
 
 
 @pytest.fixture(scope="module")
@@ -106,31 +67,3 @@ def test_partitions_name_scripted_opponents_and_no_snapshot() -> None:
     assert partition_of(("learner", "000012"), 0) == partition_of(("000013", "learner"), 1) == "snapshot"
 
 
-def test_royalegym_banks_are_read_and_written(mirror: EpisodeRecord, tmp_path: Path) -> None:
-    points = minted(mirror).points[:6]
-    write_royalegym_bank(tmp_path / "ours.bank", points, STAMP)
-    theirs = load_snapshots(tmp_path / "ours.bank")
-    assert [(s.seat, s.tag) for s in theirs] == [(p.seat, p.tag) for p in points]
-    env = make_env(replace(SPEC, arena="env", observation="spatial"))
-    env.reset(seed=0, options={"snapshot": theirs[3]})
-    assert env.engine.state_hash() == points[3].state_hash
-    save_snapshots(tmp_path / "theirs.bank", [env.snapshot(tag="own"), theirs[0]])
-    back = read_royalegym_bank(tmp_path / "theirs.bank", SPEC, STAMP)
-    assert [(p.seat, p.state_hash, p.tag) for p in back] == [
-        (0, points[3].state_hash, "own"), (1, points[3].state_hash, "own"),
-        (points[0].seat, points[0].state_hash, points[0].tag),
-    ]
-    assert back[-1].key == points[0].key
-    assert SaveStateCodec(STAMP).unpack(back[-1].payload).tick == points[0].tick
-    assert [p for p in back if p.remembered != (True, True)] == []
-    for bad, why in (
-        (Snapshot(theirs[0].blob), "has no memory"),
-        (Snapshot(theirs[0].blob[:-9], theirs[0].memory), "does not load in these battles"),
-        (Snapshot(theirs[0].blob, theirs[1].memory if points[1].tick != points[0].tick else b"x"), "does not load"),
-    ):
-        save_snapshots(tmp_path / "bad.bank", [theirs[0], bad])
-        with pytest.raises(UserError, match=f"snapshot 1 of .*bad.bank' {why}"):
-            read_royalegym_bank(tmp_path / "bad.bank", SPEC, STAMP)
-    (tmp_path / "torn.bank").write_bytes((tmp_path / "ours.bank").read_bytes()[:-20])
-    with pytest.raises(UserError, match="is no snapshot bank"):
-        read_royalegym_bank(tmp_path / "torn.bank", SPEC, STAMP)

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from royale_lightning.battle.round import BUCKET, CURRICULUM, POOL, START_KINDS, TRUE, TRUE_START
 from royale_lightning.errors import UserError
-from royale_lightning.restarts.curriculum import CurriculumSettings
-from royale_lightning.restarts.pool import PoolSettings, RestartPool
+from royale_lightning.restarts.pool.pool import PoolSettings, RestartPool
+from royale_lightning.restarts.records.points import CAPPED, REFUSED, Bucket, EpisodeResult
+from royale_lightning.restarts.routes.curriculum import CurriculumSettings
+from royale_lightning.restarts.routes.store import RouteStore, StoreSettings
 from royale_lightning.restarts.scheduler import Begun, Finished, StartScheduler
 from royale_lightning.restarts.shares import TRUE_RESERVE, EpisodeLengths, StartShares, start_chances
-from royale_lightning.restarts.state import CAPPED, REFUSED, Bucket, EpisodeResult, Reference
-from royale_lightning.restarts.store import StoreSettings, TrajectoryStore
-
-from .points import FROZEN, STAMP, minted, point, route
+from tests.support.restarts import FROZEN, STAMP, minted, point, route
 
 PLAYERS = ("learner", "scripted:push")
 CELLS = [(0, 0, 0), (0, 0, 1), (1, 1, 1), (1, 1, 2), (2, 2, 2)]
@@ -39,11 +38,11 @@ def result(battle: int, ordinal: int, score: float | None = 1.0, **changed: Any)
 
 def scheduler(points: int = 6, routes: int = 1) -> StartScheduler:
     """With so many points, and so many judged wins in its store."""
-    made = StartScheduler(1, RestartPool(PoolSettings(), 1, STAMP), TrajectoryStore(SETTINGS, 1, STAMP))
+    made = StartScheduler(1, RestartPool(PoolSettings(), 1, STAMP), RouteStore(SETTINGS, 1, STAMP))
     made.pool.import_points([point(i, CELLS[i % 4]) for i in range(points)])
     for i in range(routes):
-        made.store.add_path(minted(route(CELLS, source=(50, i))))
-    for i in made.store.archived_route_ids:
+        made.store.add(minted(route(CELLS, source=(50, i))))
+    for i in made.store.archive.ids:
         made.store.judge_route(i, lucky=False)
     made.freeze(0, ALL)
     return made
@@ -157,13 +156,13 @@ def test_starved_and_served_are_all_attempts() -> None:
     """Invariant 27."""
     made = scheduler(0, 0)
     made.close(begin(made))
-    made.store.add_path(minted(route(CELLS)))
-    made.store.judge_route(made.store.archived_route_ids[0], lucky=False)
+    made.store.add(minted(route(CELLS)))
+    made.store.judge_route(made.store.archive.ids[0], lucky=False)
     made.freeze(1, ALL)
     for at in range(200):
         made.begin(at, 1, PLAYERS)
     made.close(made.drain())
-    told = made.store.backward_curriculum.diagnostics()
+    told = made.store.curriculum.diagnostics()
     assert told["starved"] > 0
     assert told["served"] > 0
     assert told["starved"] + told["served"] == told["attempts"]
@@ -193,19 +192,19 @@ def test_a_curriculum_start_votes_and_its_win_is_stitched() -> None:
     made = scheduler()
     one = of_kind(begun := begin(made), CURRICULUM)
     made.close(begun)
-    curriculum, store = made.store.backward_curriculum, made.store
+    curriculum, store = made.store.curriculum, made.store
     rung = int(one.ref.split("/")[2])
     tail = route(
-        CELLS[rung + 1 :], first=20 * (rung + 1), source=(one.battle, 0), start_hash=1000 + 20 * (rung + 1), margin=3
+        CELLS[rung + 1 :], first=20 * (rung + 1), source=(one.battle, 0), first_hash=1000 + 20 * (rung + 1), margin=3
     )
     before = len(curriculum.front(0).votes)
     made.close([], [Finished(result(one.battle, 0), routes=[tail])])
     assert len(curriculum.front(0).votes) + curriculum.counts["uncredited"] == before + 1
-    assert store.archived_path_count == 2
-    assert store.repository_path(max(store.archived_route_ids)).complete
-    assert store.wins_recorded == 1
-    assert store.cell_statistics.starts(Bucket(one.partition, one.key)) >= 1
-    assert store.cell_statistics.success_rate(Bucket(one.partition, one.key)) > 0.5
+    assert len(store.archive) == 2
+    assert store.repository.get(max(store.archive.ids)).complete
+    assert store.wins == 1
+    assert store.statistics.starts(Bucket(one.partition, one.key)) >= 1
+    assert store.statistics.success_rate(Bucket(one.partition, one.key)) > 0.5
 
 
 def test_a_pools_tail_is_never_a_whole_route() -> None:
@@ -215,8 +214,8 @@ def test_a_pools_tail_is_never_a_whole_route() -> None:
     made.close(begun)
     tail = minted(route(CELLS[1:], first=20, source=(one.battle, 0)))
     made.close([], [Finished(result(one.battle, 0), [point(77)], [tail])])
-    assert made.store.archived_path_count == 0
-    assert made.store.bucket_count > 0
+    assert len(made.store.archive) == 0
+    assert len(made.store.buckets) > 0
     assert made.pool.counts["scored"] == 1
     assert made.pool.counts["stored"] == 1
 
@@ -227,8 +226,8 @@ def test_what_is_held_for_an_episode_is_released_whatever_happens() -> None:
     begun = [b for b in begin(made) if b.kind != TRUE]
     made.close(begun)
     assert made.pool.in_flight == [(b.battle, 0) for b in begun if b.kind == POOL]
-    idle = scheduler().store.repository_diagnostics()["holds"]
-    assert made.store.repository_diagnostics()["holds"] == idle + sum(b.kind != POOL for b in begun)
+    idle = scheduler().store.occupancy()["holds"]
+    assert made.store.occupancy()["holds"] == idle + sum(b.kind != POOL for b in begun)
     foreign = point(1, stamp=replace(STAMP, cards="another"))
     timeouts, cut = {}, []
     for i, b in enumerate(begun):
@@ -237,7 +236,7 @@ def test_what_is_held_for_an_episode_is_released_whatever_happens() -> None:
                 made.close([], [Finished(result(b.battle, 0), [foreign])])
             assert (b.battle, 0) not in made.pool.in_flight
             with pytest.raises(KeyError):
-                made.store.release_reference(Reference(0, 0, 1), f"episode {b.battle}/0")
+                made.store.repository.release(0, f"episode {b.battle}/0")
         elif i % 4 == 1:
             timeouts[b.battle, 0] = REFUSED
         elif i % 4 == 2:
@@ -245,7 +244,7 @@ def test_what_is_held_for_an_episode_is_released_whatever_happens() -> None:
     made.close([], cut, timeouts)
     made.close([Begun(b.battle, 1, PLAYERS, TRUE, TRUE) for b in begun])
     assert made.pool.in_flight == []
-    assert made.store.repository_diagnostics()["holds"] == idle
+    assert made.store.occupancy()["holds"] == idle
     assert made.diagnostics()["in_flight"] == 0
     counts = made.pool.counts
     ended = ("scored", REFUSED, CAPPED, "abandoned")
@@ -277,7 +276,7 @@ def test_a_loaded_scheduler_goes_on_as_it_would_have() -> None:
     begun = begin(made)
     made.close(begun, [Finished(result(b.battle, 0, 0.0)) for b in begun[::3]], steps={TRUE: 60, POOL: 40})
     data = msgspec.msgpack.encode(made.state())
-    copy = StartScheduler(1, RestartPool(PoolSettings(), 1, STAMP), TrajectoryStore(SETTINGS, 1, STAMP))
+    copy = StartScheduler(1, RestartPool(PoolSettings(), 1, STAMP), RouteStore(SETTINGS, 1, STAMP))
     copy.load(msgspec.msgpack.decode(data))
     assert msgspec.msgpack.encode(copy.state()) == data
     assert copy.diagnostics() | {f"chance/{k}": 0 for k in START_KINDS} == made.diagnostics() | {

@@ -7,14 +7,13 @@ import itertools
 import numpy as np
 
 from royale_lightning.battle.round import TRUE
-from royale_lightning.restarts.curriculum import CurriculumSettings
-from royale_lightning.restarts.pool import PoolSettings, RestartPool
+from royale_lightning.restarts.pool.pool import PoolSettings, RestartPool
+from royale_lightning.restarts.records.points import EpisodeResult
+from royale_lightning.restarts.routes.curriculum import CurriculumSettings
+from royale_lightning.restarts.routes.store import RouteStore, StoreSettings
 from royale_lightning.restarts.scheduler import Finished, StartScheduler
 from royale_lightning.restarts.shares import StartShares
-from royale_lightning.restarts.state import EpisodeResult
-from royale_lightning.restarts.store import StoreSettings, TrajectoryStore
-
-from .points import FROZEN, STAMP, minted, route
+from tests.support.restarts import FROZEN, STAMP, minted, route
 
 SECTIONS, STEPS = 10, 10
 CELLS = [(i % 5, i // 5, 0) for i in range(SECTIONS + 1)]
@@ -30,8 +29,8 @@ def train(curriculum: float, iterations: int = 50, battles: int = 48) -> tuple[n
     rng = np.random.default_rng(1)
     skill = np.full(SECTIONS, 0.3)
     settings = CurriculumSettings(window=20, grace=20, patience=60, first_steps=10)
-    store = TrajectoryStore(StoreSettings(curriculum=settings), 1, STAMP)
-    store.add_path(minted(route(CELLS, steps=STEPS)))
+    store = RouteStore(StoreSettings(curriculum=settings), 1, STAMP)
+    store.add(minted(route(CELLS, steps=STEPS)))
     store.judge_route(0, lucky=False)
     scheduler = StartScheduler(1, RestartPool(PoolSettings(), 1, STAMP), store)
     path, played = [], {"true": 0, "curriculum": 0}
@@ -50,7 +49,7 @@ def train(curriculum: float, iterations: int = 50, battles: int = 48) -> tuple[n
             finished.append(Finished(EpisodeResult(0, battle, iteration, PLAYERS, 0, float(won), length)))
         scheduler.close(scheduler.drain(), finished, steps=steps)
         played = {k: n + steps[k] for k, n in played.items()}
-        front = store.backward_curriculum.front(0)
+        front = store.curriculum.front(0)
         if front is not None:
             path.append(front.rungs[front.index].steps_left if front.index >= 0 else SECTIONS * STEPS)
     return skill, path, played

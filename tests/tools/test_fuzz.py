@@ -22,10 +22,10 @@ from royale_lightning.bots.snapshots import DamagedSnapshot, SnapshotStore
 from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
 from royale_lightning.ladder.results import LogMark, Result, ResultsLog, read_results
-from royale_lightning.restarts.bank import read_bank, write_bank
+from royale_lightning.restarts.records.bank import read_bank, write_bank
 from royale_lightning.run.checkpoints import whole_checkpoint
 from royale_lightning.run.jsonl import JsonLines
-from tests.restarts.points import STAMP, point
+from tests.support.restarts import STAMP, point
 
 CONFIG = Path(__file__).parents[2] / "configs" / "debug.yaml"
 ODD: list[Any] = [
