@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from ..battle.opponents import EXTRA, LADDER, PREFIX
+from ..battle.opponents import EXTRA, LADDER
+from ..battle.players import LEARNER, scripted_player
 from ..battle.round import Assignment
 from ..battle.save_state import Refused, SaveStateCodec
 from ..battle.spec import BattleSpec
 from ..battle.stamp import Stamp, stamp_of
-from ..battle.steps.arena import LEARNER, build_games
+from ..battle.steps.arena import build_games
 from ..errors import UserError
 from ..ppo.schedule import Scheduled
 from ..restarts.bank import MAGIC, read_bank, write_bank
@@ -32,9 +33,9 @@ from ..restarts.royalegym_bank import read_royalegym_bank
 from ..restarts.scheduler import StartScheduler
 from ..restarts.shares import StartShares
 from ..restarts.state import RestartPoint
-from .base import RunCallback, callbacks_of, is_dry
+from ..rollout.data import data_of
+from .base import Phase, RunCallback, add_seconds, callbacks_of, is_dry, iteration_row, iterations_done
 from .route_curriculum import RouteCurriculum
-from .row import add_seconds, iteration_row, iterations_done
 from .start_shares import progress_of, share_schedule
 
 #: Points of an imported bank that are loaded and looked at before any is believed; each is checked again when it is
@@ -66,6 +67,7 @@ class RestartHarvest(RunCallback):
         scheduler: the run's start authority.
     """
 
+    phase = Phase.HARVEST
     scheduler: StartScheduler
 
     def __init__(
@@ -109,7 +111,7 @@ class RestartHarvest(RunCallback):
         super().setup(trainer, pl_module, stage)
         if stage != "fit":
             return
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(trainer)
         stamp = stamp_of(data.battle, key_digest())
         self._curriculum = next((c for c in callbacks_of(trainer) if isinstance(c, RouteCurriculum)), None)
         for i in range(101) if self._curriculum is not None else ():
@@ -118,12 +120,13 @@ class RestartHarvest(RunCallback):
         store = None if self._curriculum is None else self._curriculum.open(data, stamp, self._harvester)
         pool = RestartPool(self.settings, data.seed, stamp)
         # Before the battles exist: from their first episode on they keep what a replay needs.
-        self.scheduler = data.starts = StartScheduler(data.seed, pool, store)
+        self.scheduler = StartScheduler(data.seed, pool, store)
+        data.register(starts=self.scheduler)
         self._counted = {}
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self._harvester is not None
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(trainer)
         pool = self.scheduler.pool
         state, self._restored = self._restored, None
         if state is not None:
@@ -141,10 +144,10 @@ class RestartHarvest(RunCallback):
                 print(f"{str(self.import_bank)!r}: {added:,} restart points read, {kept:,} kept, each bucket's newest")
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(trainer)
         self._shares = self._shares_at(progress_of(trainer, pl_module))
-        own = [PREFIX + n.removeprefix(PREFIX) for n in data.opponents.scripted_opponents]
-        shipped = [PREFIX + n for n in (*LADDER, *EXTRA)]
+        own = [scripted_player(n) for n in data.opponents.scripted_opponents]
+        shipped = [scripted_player(n) for n in (*LADDER, *EXTRA)]
         # A bank from elsewhere may name other opponents; a class path in it is nobody's order to import that code.
         playable = {*own, *shipped, *data.ladder.table().snapshots}
         self.scheduler.freeze(iterations_done(trainer), self._shares, playable)
@@ -171,7 +174,7 @@ class RestartHarvest(RunCallback):
     def _close(self, trainer: Trainer, row: dict[str, float]) -> None:
         """Enter the iteration, of all ranks alike."""
         assert self._harvester is not None
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(trainer)
         first = data.collector.first
         steps = sum(data.start_steps.values())
         curriculum = self._curriculum
@@ -183,12 +186,13 @@ class RestartHarvest(RunCallback):
         if row.get("health/battles_voided"):
             running = {first + b: int(n) for b, n in enumerate(data.collector.ordinals)}
             timeouts |= crashed(self.scheduler.pool.in_flight, begun, finished, running)
-        self._credits = data.gather_all([self._harvester.credit])
+        ranks = data.ranks
+        self._credits = ranks.joined([self._harvester.credit])
         played: Counter[str] = Counter()
-        for kinds in data.gather_all([dict(data.start_steps)]):
+        for kinds in ranks.joined([dict(data.start_steps)]):
             played.update(kinds)
         self.scheduler.close(
-            data.gather_all(begun), data.gather_all(finished), dict(data.gather_all(list(timeouts.items()))), played
+            ranks.joined(begun), ranks.joined(finished), dict(ranks.joined(list(timeouts.items()))), played
         )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

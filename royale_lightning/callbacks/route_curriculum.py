@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from lightning.pytorch import LightningModule, Trainer
 
-from ..battle.opponents import PREFIX, is_scripted
+from ..battle.players import LEARNER, is_scripted, scripted_player
 from ..battle.round import CURRICULUM, EpisodeRecord, Start
 from ..battle.stamp import Stamp
-from ..battle.steps.arena import LEARNER
 from ..battle.streams import stream_seed
 from ..bots.bot import Bot
 from ..bots.evaluate import BATTLES, PlannedGame, Policy, Referee
@@ -27,12 +26,12 @@ from ..restarts.scheduler import StartScheduler
 from ..restarts.state import Priority, RestartPoint, Route
 from ..restarts.store import TrajectoryStore
 from ..restarts.store_settings import StoreSettings
-from .base import RunCallback
-from .row import add_seconds, game_steps, iteration_row
+from ..rollout.data import data_of
+from .base import Phase, RunCallback, add_seconds, game_steps, iteration_row
 from .start_shares import share_schedule
 
 #: Plays the learner's seat without ever playing a card.
-_PASSIVE = PREFIX + "noop"
+_PASSIVE = scripted_player("noop")
 
 
 class RouteCurriculum(RunCallback):
@@ -68,6 +67,7 @@ class RouteCurriculum(RunCallback):
             the archive keeps the best. 32 fill an archive of 8 routes twice over where it wins every second one.
     """
 
+    phase = Phase.CURRICULUM
     store: TrajectoryStore | None = None
 
     def __init__(
@@ -128,7 +128,7 @@ class RouteCurriculum(RunCallback):
             except UserError as exc:
                 raise UserError(f"RouteCurriculum.demonstrator: {exc}") from exc
         self.store = TrajectoryStore(self.settings, data.seed, stamp)
-        data.demonstrations = RouteDemonstrations(data.battle, self.store)
+        data.register(demonstrations=RouteDemonstrations(data.battle, self.store))
         return self.store
 
     def wanted(self, data: Any, record: EpisodeRecord) -> list[tuple[int, Priority]]:
@@ -159,11 +159,11 @@ class RouteCurriculum(RunCallback):
         if bot is None or self._resumed:
             return
         assert self.store is not None
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(trainer)
         started = time.monotonic()
         opponents = self._opponents(data)
-        for route in data.from_rank_zero(lambda: self._demonstrate(data, bot, opponents)):
-            self.store.add_path(route)
+        for shown in data.ranks.from_rank_zero(lambda: self._demonstrate(data, bot, opponents)):
+            self.store.add_path(shown)
         for route_id in self.store.archived_route_ids:
             if (route := self.store.repository_path(route_id)) is not None:
                 self._judge(data, route_id, route, bot, demonstrated=True)
@@ -206,7 +206,7 @@ class RouteCurriculum(RunCallback):
     def _opponents(data: Any) -> list[str]:
         """Whom the training meets by name when it begins."""
         shares = data.opponents
-        named = [PREFIX + n.removeprefix(PREFIX) for n in shares.scripted_opponents] if shares.scripted else []
+        named = [scripted_player(n) for n in shares.scripted_opponents] if shares.scripted else []
         named += data.ladder.table().snapshots if shares.pool else []
         if not named:
             raise UserError(
@@ -217,7 +217,7 @@ class RouteCurriculum(RunCallback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self.store is not None
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(trainer)
         row = iteration_row(trainer)
         started = time.monotonic()
         allowance, self._steps = self.budget * (data.game_steps - self._steps), data.game_steps
@@ -225,7 +225,7 @@ class RouteCurriculum(RunCallback):
         self._judge_routes(trainer, pl_module)
         while self._credit > 0.0 and (route_id := self.store.curriculum_route_needing_action_restarts()) is not None:
             self._credit -= self._mint_decisions(data, route_id)
-        scheduler: StartScheduler = data.starts
+        scheduler = cast(StartScheduler, data.plan.starts)
         row |= curriculum_figures(scheduler, self._counted)
         row["curriculum/judged"], row["curriculum/lucky"] = self._judged, self._lucky
         self._counted = curriculum_counts(scheduler)
@@ -233,8 +233,8 @@ class RouteCurriculum(RunCallback):
 
     def _judge_routes(self, trainer: Trainer, pl_module: Any) -> None:
         assert self.store is not None
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        playable = {*(PREFIX + n.removeprefix(PREFIX) for n in data.opponents.scripted_opponents)}
+        data = data_of(trainer)
+        playable = {*(scripted_player(n) for n in data.opponents.scripted_opponents)}
         playable |= set(data.ladder.table().snapshots)
         self._unjudged = [i for i in self._unjudged if i in self.store.archived_route_ids]
         while self._credit > 0.0:
@@ -251,7 +251,7 @@ class RouteCurriculum(RunCallback):
         assert self._harvester is not None
         harvester, route = self._harvester, self.store.repository_path(route_id)
         assert route is not None
-        points, cost = data.from_rank_zero(lambda: harvester.mint_decisions(route))
+        points, cost = data.ranks.from_rank_zero(lambda: harvester.mint_decisions(route))
         if points is None:
             self.store.judge_route(route_id, lucky=True)  # it does not replay, so nothing can begin on it
         else:
@@ -266,7 +266,7 @@ class RouteCurriculum(RunCallback):
             self._unjudged.append(route_id)  # too short to begin on
             return 0
         # One rank plays, or ranks could differ in a last bit and then in everything.
-        found, cost = data.from_rank_zero(lambda: self._play(data, policy, route, starts, demonstrated))
+        found, cost = data.ranks.from_rank_zero(lambda: self._play(data, policy, route, starts, demonstrated))
         self._judged += 1
         self._lucky += found.lucky
         self.store.judge_route(route_id, found.lucky, found.reference_rates, found.contested_step)

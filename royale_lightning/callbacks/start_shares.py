@@ -9,7 +9,7 @@ from lightning.pytorch import Trainer
 from ..errors import UserError
 from ..ppo.schedule import Schedule, Scheduled, progress, schedule_of
 from ..restarts.shares import TRUE_RESERVE
-from .row import game_steps
+from .base import game_steps
 
 #: Points of a schedule that are looked at for a share nobody can have.
 _LOOKS = 20

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from ..battle.opponents import is_scripted
+from ..battle.players import LEARNER, is_scripted
 from ..battle.round import EpisodeRecord
-from ..battle.steps.arena import LEARNER
 from .archive import above_chance
 from .fronts import latest_contested
 from .mint import learner_seats, partition_of, priority_of

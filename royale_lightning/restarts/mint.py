@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..battle.opponents import is_scripted
+from ..battle.players import LEARNER, is_scripted
 from ..battle.round import EpisodeRecord, Situation
-from ..battle.steps.arena import LEARNER
 from ..battle.steps.replay import Replay
 from .key import Position, advantage_rank, bucket_key
 from .markers import Marker, MarkerFinder, MarkerSettings, confirmed

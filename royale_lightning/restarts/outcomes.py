@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..battle.players import LEARNER
 from ..battle.round import POOL, EpisodeRecord
-from ..battle.steps.arena import LEARNER
 from .markers import MarkerSettings
 from .mint import Minted, best_rank
 from .scheduler import Begun, Finished

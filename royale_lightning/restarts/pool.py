@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from ..battle.players import LEARNER
 from ..battle.stamp import Stamp
-from ..battle.steps.arena import LEARNER
 from ..errors import UserError
 from .bank import pack_points, unpack_points
 from .blobs import BlobTable

@@ -12,10 +12,11 @@ from pathlib import Path
 from royalegym.state_mutator import Snapshot, load_snapshots, save_snapshots
 
 from ..battle.engine.engine import new_battle
+from ..battle.players import LEARNER
 from ..battle.round import Assignment
 from ..battle.save_state import SaveState, SaveStateCodec
 from ..battle.spec import BattleSpec
-from ..battle.steps.arena import LEARNER, build_games
+from ..battle.steps.arena import build_games
 from ..errors import UserError
 from .key import advantage_rank, bucket_key
 from .mint import partition_of, position_of

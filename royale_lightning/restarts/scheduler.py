@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..battle.players import LEARNER
 from ..battle.round import BUCKET, CURRICULUM, POOL, START_KINDS, TRUE, TRUE_START, Start
-from ..battle.steps.arena import LEARNER
 from .draws import draw, pick
 from .fronts import Vote
 from .key import advantage_rank
@@ -66,7 +66,7 @@ class Finished:
 
 
 class StartScheduler:
-    """See the module; a :class:`~royale_lightning.rollout.starts.StartAuthority`.
+    """See the module; a :class:`~royale_lightning.rollout.plan.StartAuthority`.
 
     Args:
         seed: of its named stream.

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
+from ..battle.players import LEARNER
 from ..battle.stamp import Stamp
-from ..battle.steps.arena import LEARNER
 from ..errors import UserError
 from .archive import Archive
 from .bank import pack_points, unpack_points

@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from ..atomic import write_atomic
 from ..errors import UserError
 
 #: Carries the decision from the launching process to its child ranks.
@@ -149,9 +150,7 @@ def save_config(folder: Path, text: str, ckpt_path: str | None) -> Path:
     number = max(_numbered_configs(folder), default=-1) + 1
     path = folder / ("config.yaml" if number == 0 else f"config.{number}.yaml")
     origin = f"# continued from {ckpt_path}\n" if ckpt_path else ""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(origin + text, encoding="utf-8")
-    os.replace(partial, path)
+    write_atomic(path, (origin + text).encode())
     return path
 
 

@@ -15,7 +15,7 @@ import yaml
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.stamp import stamp_of
 from royale_lightning.callbacks import RestartHarvest
-from royale_lightning.callbacks.clock import PARTS
+from royale_lightning.callbacks.metric_log import PARTS
 from royale_lightning.callbacks.restart_harvest import read_any_bank
 from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError

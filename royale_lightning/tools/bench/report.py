@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ...atomic import write_atomic
 from ...errors import UserError
 
 SCHEMA, TOOL = 1, "bench"
@@ -104,4 +105,4 @@ def show(name: str, report: Report, console: Console | None = None) -> None:
 def write(path: Path, inputs: dict[str, Any], report: Report) -> None:
     """Write the report's figures as JSON."""
     document = {"schema": SCHEMA, "tool": TOOL, "inputs": {**inputs, **machine()}, "result": report.result}
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_atomic(path, json.dumps(document, indent=2).encode() + b"\n")

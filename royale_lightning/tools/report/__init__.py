@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...atomic import write_atomic
 from ...errors import UserError
 
 _EPILOG = """\
@@ -45,7 +46,6 @@ def write_report(run: Path, out: Path | None = None, *, replays: int = 16) -> Pa
     Raises:
         UserError: the folder holds no run.
     """
-    from ...bots.bot_files import write_atomic
     from .page import render
     from .read import read_run
 
