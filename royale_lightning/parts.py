@@ -155,8 +155,24 @@ class Part:
             raise UserError(f"{where}: {self.class_path!r} is not a class")
         return found
 
-    def build(self, where: str, *args: Any) -> Any:
-        """An instance: ``cls(*args, **init_args)``, its arguments checked by name first."""
+    def build(self, where: str, *args: Any, kind: type = object) -> Any:
+        """An instance: ``cls(*args, **init_args)``, its arguments checked by name first.
+
+        Args:
+            where: the setting's name, for error messages.
+            args: what we give the class, before what the user's ``init_args`` give it.
+            kind: the class of such parts, which an instance must be of.
+
+        Raises:
+            UserError: there is no such class, it does not take the arguments, or what it makes is of another kind.
+        """
+        made = self._make(where, *args)
+        if not isinstance(made, kind):
+            base = f"{public_path(kind)}"
+            raise UserError(f"{where}: {self.class_path} is no {kind.__name__}; derive it from {base}")
+        return made
+
+    def _make(self, where: str, *args: Any) -> Any:
         found = self.resolve(where)
         try:
             signature = inspect.signature(found)

@@ -10,6 +10,7 @@ from royalegym.selfplay import RandomLegalOpponent
 
 from ..errors import UserError, near_matches
 from ..parts import Part
+from .players import is_scripted, short_name
 
 #: The yardstick, in RoyaleGym's order.
 LADDER = tuple(name for name, _ in ladder())
@@ -21,12 +22,6 @@ EXTRA: dict[str, Callable[[], Any]] = {
     "patient-mirror": lambda: PatientOpponent(ready=3, mirror=True),
     "random-0.9": lambda: RandomLegalOpponent(0.9),
 }
-PREFIX = "scripted:"
-
-
-def is_scripted(player: str) -> bool:
-    """Whether a player's name means a scripted opponent: ``scripted:NAME``."""
-    return player.startswith(PREFIX)
 
 
 def reads_observation(player: str) -> bool:
@@ -35,7 +30,7 @@ def reads_observation(player: str) -> bool:
     RoyaleGym's opponents read the mask alone, which is cheap to make. One of a user's own is shown what RoyaleGym's
     default environment shows its opponents, whatever the learner's observation.
     """
-    return is_scripted(player) and "." in player and player.removeprefix(PREFIX) not in EXTRA
+    return is_scripted(player) and "." in player and short_name(player) not in EXTRA
 
 
 def make_opponent(name: str) -> Any:
@@ -44,7 +39,7 @@ def make_opponent(name: str) -> Any:
     Args:
         name: a rung of ``royalegym.ladder()``, one of ``EXTRA``, or the class path of an ``Opponent``.
     """
-    name = name.removeprefix(PREFIX)
+    name = short_name(name)
     rungs = dict(ladder())
     if name in rungs:
         return rungs[name]

@@ -101,16 +101,11 @@ class BattleSpec:
         if part is None:
             return default
         try:
-            made = part.build(f"battle.{name}")
+            return part.build(f"battle.{name}", kind=kind)
         except UserError:
             raise
         except Exception as exc:
             raise UserError(f"battle.{name}: {part.class_path} raised {type(exc).__name__}: {exc}") from exc
-        if not isinstance(made, kind):
-            raise UserError(
-                f"battle.{name}: {part.class_path} gives a {type(made).__name__}, which is no royalegym {kind.__name__}"
-            )
-        return made
 
     def make_reward(self) -> RewardFunction:
         return self._make("reward", RewardFunction)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -25,6 +24,7 @@ from ..battle.prepare import prepare
 from ..battle.spec import BattleSpec
 from ..errors import UserError
 from ..parts import Part, renamed
+from ..run.atomic import write_atomic
 from ..run.checkpoints import damage
 
 SCHEMA = 1
@@ -159,16 +159,6 @@ def _content(text: str, weights: Weights) -> str:
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that its name always holds all of the old or all of the new bytes."""
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-
-
 def write_bot(folder: Path, record: BotRecord, weights: Weights) -> None:
     """Write or replace a bot folder.
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ..battle.opponents import PREFIX, is_scripted
+from ..battle.players import LEARNER, is_scripted, short_name
 from ..battle.round import TRUE, TRUE_START, EpisodeRecord
-from ..battle.steps.arena import LEARNER
 
 #: Battles with an opponent before its results can surprise anybody.
 LEAST_KNOWN = 10
@@ -47,7 +46,7 @@ class ChosenBattles:
             return
         other = record.players[1 - seats[0]]
         # Snapshots come and go by the dozen; one stands for all of them.
-        name = other.removeprefix(PREFIX) if is_scripted(other) else "itself" if other == LEARNER else "snapshot"
+        name = short_name(other) if is_scripted(other) else "itself" if other == LEARNER else "snapshot"
         self.chosen[f"latest-{name}"] = record
         score = record.score(seats[0])
         if len(seats) == 2 or score is None:

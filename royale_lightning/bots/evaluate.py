@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..battle.opponents import is_scripted, make_opponent
+from ..battle.opponents import make_opponent
+from ..battle.players import is_scripted
 from ..battle.prepare import prepare
 from ..battle.round import CHOICE, TRUE_START, Assignment, EpisodeRecord, Start
 from ..battle.rows.layout import RowLayout

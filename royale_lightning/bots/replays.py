@@ -18,13 +18,13 @@ from royalegym.selfplay import Opponent
 
 from ..battle.actions import ActionLayout
 from ..battle.environment import make_env
-from ..battle.opponents import PREFIX
+from ..battle.players import short_name
 from ..battle.prepare import prepare
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
 from ..errors import UserError
+from ..run.atomic import write_atomic
 from .bot import Bot, full_battles
-from .bot_files import write_atomic
 from .decisions import Decision, DecisionLog
 from .evaluate import BATTLES, PlannedGame, Policy, play_games
 from .replay_page import render_replay
@@ -139,7 +139,7 @@ def write_replay(
         actions: the action space they are of.
         name: of both files; unset, the players and the seed.
     """
-    blue, red = (p.removeprefix(PREFIX) for p in record.players)
+    blue, red = (short_name(p) for p in record.players)
     crowns = f"{record.crowns[0]}-{record.crowns[1]}"
     result = _RESULTS[record.winner] if record.winner >= 0 else "cut short"
     title = f"{blue} (blue) - {red} (red): {result}, crowns {crowns}, seed {record.seed}"

@@ -17,12 +17,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ..battle.opponents import ACTING, LADDER, PREFIX
+from ..battle.opponents import ACTING, LADDER
+from ..battle.players import scripted_player, short_name
 from ..battle.round import EpisodeRecord
 from ..errors import UserError
 from ..metrics.intervals import score_interval
+from ..run.atomic import write_atomic
 from .bot import MODES, Bot, check_same_rows
-from .bot_files import run_folder_of, write_atomic
+from .bot_files import run_folder_of
 from .evaluate import BATTLES, PlannedGame, Policy, Referee, paired_games
 from .measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 
@@ -167,7 +169,7 @@ def score_table(
             names[label] = f"bot:{label}"
             players[names[label]] = other
         else:
-            names[other.removeprefix(PREFIX)] = PREFIX + other.removeprefix(PREFIX)
+            names[short_name(other)] = scripted_player(other)
     if not names:
         raise UserError("no opponents are named; give at least one")
     matches = {label: paired_games(_SELF, name, games, seed) for label, name in names.items()}
@@ -246,7 +248,7 @@ def run_predict(
 
     bot, _, folder = _resolve(source, out, checkpoint)
     plan: list[PlannedGame] = []
-    for other in (*(PREFIX + n for n in ACTING), bot.name):
+    for other in (*(scripted_player(n) for n in ACTING), bot.name):
         plan += paired_games(bot.name, other, games, seed)[:games]
     written = write_replays({bot.name: bot}, plan, bot.spec, folder / "replays", battles=battles)
     console = console or Console()

@@ -16,15 +16,14 @@ from ..errors import UserError
 from ..metrics.alarms import ALARMS, HALT, Alarm, Event, Panel, assemble
 from ..metrics.shipped import shipped_alarms
 from ..parts import Part, PartLike
-from ..run.jsonl import JsonLines, discard_tail
-from .base import RunCallback, is_dry
-from .row import game_steps, iteration_row, iterations_done
+from ..ranks import Ranks
+from .base import LoggedCallback, Phase, datamodule_of, game_steps, is_dry, iteration_row, iterations_done
 
 #: What the bundle of a run that an alarm ended holds: rows to see how it came, battles to see what it plays.
 _ROWS, _EPISODES = 50, 20
 
 
-class Alarms(RunCallback):
+class Alarms(LoggedCallback):
     """Judge every row by the shipped alarms (``royale_lightning/metrics/README.md`` lists them) and a user's own.
 
     Not part of a run's identity. What an alarm has seen goes into checkpoints.
@@ -39,9 +38,14 @@ class Alarms(RunCallback):
         halted: names of the alarms that ended the run.
     """
 
+    phase = Phase.ALARMS
+    log_file = "alarms.jsonl"
+    offset_key = "alarms_offset"
+
     def __init__(
         self, extra: list[PartLike] | None = None, off: list[str] | None = None, halt: bool = True
     ) -> None:
+        super().__init__()
         self.extra = [_built(Part.of(e, "alarms.extra", ALARMS)) for e in extra or ()]
         self.off = list(off or ())
         self.halt = halt
@@ -49,13 +53,11 @@ class Alarms(RunCallback):
         self.halted: list[str] = []
         self._panel: Panel | None = None
         self._state: dict[str, Any] | None = None
-        self._log: JsonLines | None = None
-        self._offset = 0
-        self._resume_at: int | None = None
         self._rows: deque[dict[str, float]] = deque(maxlen=_ROWS)
         self._episodes: deque[Any] = deque(maxlen=_EPISODES)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_fit_start(trainer, pl_module)
         self.halted = []
         self._rows.clear()
         self._episodes.clear()
@@ -65,9 +67,6 @@ class Alarms(RunCallback):
         state, self._state = self._state, None
         if state is not None:
             self._panel.load_state_dict(state)
-        resume_at, self._resume_at = self._resume_at, None
-        if trainer.is_global_zero and not is_dry(trainer) and resume_at is not None:
-            discard_tail(_log_of(trainer), resume_at)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         row = iteration_row(trainer)
@@ -78,13 +77,13 @@ class Alarms(RunCallback):
             row["alarms/active"] = len(self._panel.active)
             row.update({f"alarm/{name}": 1.0 for name in self._panel.active})
             self._rows.append(row)
-            self._episodes.extend(getattr(trainer.datamodule, "episodes", ()))  # type: ignore[attr-defined]
+            self._episodes.extend(getattr(datamodule_of(trainer), "episodes", ()))
             for event in events:
                 self._tell(trainer, event)
             if self.halt:
                 severe = [e.alarm.name for e in events if e.on and e.alarm.severity == HALT]
         # One rank alone must not stop: the others would wait for it.
-        if trainer.strategy.reduce_boolean_decision(bool(severe), all=False):
+        if Ranks.of(trainer).any(bool(severe)):
             self.halted = severe
             trainer.should_stop = True
             if severe and not is_dry(trainer):
@@ -98,14 +97,12 @@ class Alarms(RunCallback):
             print(f"alarm {alarm.name}: {alarm.condition}{held} ({event.text}){advice}")
         else:
             print(f"alarm {alarm.name} is over ({event.text})")
-        if not is_dry(trainer):
-            # Opened by the first alarm: most runs have none.
-            self._log = self._log or JsonLines(_log_of(trainer))
-            self._log.append({
-                "iteration": iterations_done(trainer), "game_steps": game_steps(trainer), "alarm": alarm.name,
-                "on": event.on, "severity": alarm.severity if self.halt else "warn", "condition": alarm.condition,
-                "patience": alarm.patience, "figures": event.text, "advice": alarm.advice,
-            })
+        # Opened by the first alarm: most runs have none.
+        self.append({
+            "iteration": iterations_done(trainer), "game_steps": game_steps(trainer), "alarm": alarm.name,
+            "on": event.on, "severity": alarm.severity if self.halt else "warn", "condition": alarm.condition,
+            "patience": alarm.patience, "figures": event.text, "advice": alarm.advice,
+        })
 
     def _bundle(self, trainer: Trainer, severe: list[str]) -> None:
         """``bundles/<alarm>-<iteration>/``: what led to the end, beside the checkpoint and the configuration."""
@@ -125,41 +122,20 @@ class Alarms(RunCallback):
 
     # ---- state -------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        if self._log is not None:
-            self._log.sync()
-            self._offset = self._log.offset
         panel = self._panel.state_dict() if self._panel is not None else {}
-        return {"alarms_offset": self._offset, "panel": panel}
+        return {**super().state_dict(), "panel": panel}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._resume_at = self._offset = int(state_dict["alarms_offset"])
+        super().load_state_dict(state_dict)
         self._state = state_dict["panel"] or None
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._close()
-
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        if self._log is not None:
-            self._offset = self._log.offset
-            self._log.close()
-            self._log = None
-
-
-def _log_of(trainer: Trainer) -> Path:
-    return Path(trainer.default_root_dir) / "alarms.jsonl"
 
 
 def _built(part: Part) -> Alarm:
     try:
-        made = part.build("alarms.extra")
+        made: Alarm = part.build("alarms.extra", kind=Alarm)
     except TypeError as exc:
         # ``**settings`` of an alarm hides from the check of names what its base does not take.
         raise UserError(f"alarms.extra: {part.class_path} does not take these init_args ({exc})") from exc
-    if not isinstance(made, Alarm):
-        raise UserError(f"alarms.extra: {part.class_path} is no Alarm; derive it from royale_lightning.metrics.Alarm")
     return made
 
 

@@ -1,35 +1,54 @@
-"""What our callbacks share: their order at an iteration's end, and the Trainer settings they refuse."""
+"""What our callbacks share: their order at an iteration's end, the metric row, a log, what they refuse."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, ClassVar
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, Timer
 
 from ..errors import UserError
+from ..metrics.row import MetricRow
 from ..run.devices import check_devices
-from .row import forget_row
+from ..run.jsonl import JsonLines, discard_tail
 
-#: Epoch-end order, by class name (a subclass takes its parent's place). Each acts on what those before it did: the
-#: ladder sees this iteration's results, alarms and the metric row see the ladder, and the checkpoint holds it all.
-EPOCH_END_ORDER = (
-    "FiniteGuard",
-    "ResumeRules",
-    "RestartHarvest",
-    "RouteCurriculum",
-    "SnapshotPromotion",
-    "RatingUpdate",
-    "BattleReplays",
-    "IterationClock",
-    "Alarms",
-    "MetricLog",
-    "Progress",
-    "StopAfter",
-    "LiveControl",
-    "SignalStop",
-    "RunCheckpoint",
-)
+
+class Phase(IntEnum):
+    """When a callback acts at an iteration's end, ascending; its class attribute ``phase``, which subclasses inherit.
+
+    Each acts on what those before it did: the ladder sees this iteration's results, alarms and the metric row see the
+    ladder, and the checkpoint holds it all. Those of one phase keep the order in which they were given.
+    """
+
+    #: Callbacks without a phase, such as a user's own: first, so that the metric row can hold what they add.
+    OWN = 0
+    #: Nothing that follows may be of a network that is no number any more.
+    GUARD = 1
+    RULES = 2
+    #: Restarts are minted from this iteration's battles, then the curriculum walks them.
+    HARVEST = 3
+    CURRICULUM = 4
+    #: Who is in the pool, then how strong the learner is beside them.
+    PROMOTION = 5
+    RATING = 6
+    REPLAYS = 7
+    #: The clock is read when all that costs time of its own is done, and before what reads times.
+    CLOCK = 8
+    ALARMS = 9
+    #: The row is complete.
+    LOG = 10
+    SCREEN = 11
+    #: Whoever may end the run, before the checkpoint that is then due.
+    LIMITS = 12
+    CONTROL = 13
+    SIGNALS = 14
+    CHECKPOINT = 15
+    #: Other people's checkpoint callbacks, where Lightning puts them.
+    OTHER_CHECKPOINTS = 16
+
 
 MAX_TIME_REFUSED = (
     "max_time stops in the middle of an iteration; use StopAfter(minutes | game_steps), "
@@ -46,9 +65,18 @@ VALIDATION_REFUSED = (
 )
 
 
+# ---- the Trainer, which declares these nowhere -----------------------------------------------------------------------
 def callbacks_of(trainer: Trainer) -> list[Callback]:
-    """``trainer.callbacks``, which Lightning declares nowhere."""
+    """``trainer.callbacks``."""
     return trainer.callbacks  # type: ignore[attr-defined]
+
+
+def datamodule_of(trainer: Trainer) -> Any:
+    """``trainer.datamodule``, ours or another: for a callback that goes without what another does not offer.
+
+    :func:`~royale_lightning.rollout.data.data_of` is for one that needs ours.
+    """
+    return getattr(trainer, "datamodule", None)
 
 
 def is_dry(trainer: Trainer) -> bool:
@@ -56,18 +84,17 @@ def is_dry(trainer: Trainer) -> bool:
     return bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
 
 
-def _place(callback: Callback) -> int:
-    for cls in type(callback).__mro__:
-        if cls.__name__ in EPOCH_END_ORDER:
-            return EPOCH_END_ORDER.index(cls.__name__) + 1
-    # A user's callbacks run first, so that the metric row can hold what they add; other people's checkpoint
-    # callbacks stay last, where Lightning puts them.
-    return len(EPOCH_END_ORDER) + 1 if isinstance(callback, Checkpoint) else 0
+def phase_of(callback: Callback) -> Phase:
+    """When a callback acts; see :class:`Phase`."""
+    phase = getattr(callback, "phase", None)
+    if isinstance(phase, Phase):
+        return phase
+    return Phase.OTHER_CHECKPOINTS if isinstance(callback, Checkpoint) else Phase.OWN
 
 
 def in_order(callbacks: Iterable[Callback]) -> list[Callback]:
-    """The callbacks in epoch-end order; those that have no place in it keep their relative order, in front."""
-    return sorted(callbacks, key=_place)
+    """The callbacks in the order of their phases."""
+    return sorted(callbacks, key=phase_of)
 
 
 def check_trainer(trainer: Trainer) -> None:
@@ -83,16 +110,136 @@ def check_trainer(trainer: Trainer) -> None:
         raise UserError(VALIDATION_REFUSED)
 
 
+# ---- the metric row --------------------------------------------------------------------------------------------------
+def iterations_done(trainer: Trainer) -> int:
+    """Iterations finished, this one included; for use inside ``on_train_epoch_end``."""
+    return trainer.current_epoch + 1
+
+
+def game_steps(trainer: Trainer) -> int:
+    """Cumulative game steps of the run, summed over ranks; 0 for a data module that does not count them."""
+    return int(getattr(datamodule_of(trainer), "game_steps", 0))
+
+
+def iteration_row(trainer: Trainer) -> dict[str, float]:
+    """The metrics of the iteration that just ended, values as measured (so a NaN is there to be seen).
+
+    Call it inside ``on_train_epoch_end``, on every rank: the first call reduces the metrics over ranks, later
+    ones return the same dictionary. A callback may add its own entries; those that run before ``MetricLog`` are
+    logged.
+    """
+    return _held(trainer).of(iterations_done(trainer), lambda: _measured(trainer))
+
+
+def add_to_next_row(trainer: Trainer, key: str, value: float) -> None:
+    """Log a value with the next iteration: what is measured after this one's row was written."""
+    _held(trainer).note(key, value)
+
+
+def add_seconds(row: dict[str, float], key: str, seconds: float) -> None:
+    """Add to a time that more than one callback spends."""
+    row[key] = row.get(key, 0.0) + seconds
+
+
+def _held(trainer: Trainer) -> MetricRow:
+    """The run's row. A data module that is not ours, or the module of a run without one, is given one to hold."""
+    data = datamodule_of(trainer)
+    owner = trainer.lightning_module if data is None else data
+    held = getattr(owner, "metric_row", None)
+    if not isinstance(held, MetricRow):
+        held = owner.metric_row = MetricRow()
+    return held
+
+
+def _measured(trainer: Trainer) -> dict[str, float]:
+    row: dict[str, float] = {"iteration": iterations_done(trainer), "game_steps": game_steps(trainer)}
+    for source in (trainer.lightning_module, datamodule_of(trainer)):
+        metrics = getattr(source, "iteration_metrics", None)
+        if metrics is not None:
+            row.update(metrics())
+    return row
+
+
+# ---- callbacks -------------------------------------------------------------------------------------------------------
 class RunCallback(Callback):
     """Base of our callbacks: brings the Trainer's callbacks into order before a run starts."""
+
+    phase: ClassVar[Phase] = Phase.OWN
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
             check_trainer(trainer)
-            forget_row(trainer)
+            _held(trainer).clear()
             if is_dry(trainer):
                 # fast_dev_run turns validation on, whatever limit_val_batches says.
                 trainer.limit_val_batches = 0
         # A new list: Lightning is iterating over the old one.
         trainer.callbacks = in_order(callbacks_of(trainer))  # type: ignore[attr-defined]
+
+
+class LoggedCallback(RunCallback):
+    """A callback with a log of its own in the run folder, which a resume takes back to where its checkpoint stood.
+
+    Its first line opens the log, on rank 0 of a run that is more than a trial.
+
+    Attributes:
+        log_file: the log's name in the run folder.
+        offset_key: what a checkpoint calls the log's offset.
+        set_aside: where this start of the run moved what its log held beyond the checkpoint, if there was anything.
+    """
+
+    log_file: ClassVar[str]
+    offset_key: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.set_aside: Path | None = None
+        self._log: JsonLines | None = None
+        self._log_path: Path | None = None
+        self._offset = 0
+        self._resume_at: int | None = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        resume_at, self._resume_at = self._resume_at, None
+        self.set_aside = self._log_path = None
+        if trainer.is_global_zero and not is_dry(trainer):
+            path = self._log_path = Path(trainer.default_root_dir) / self.log_file
+            if resume_at is not None:
+                self.set_aside = discard_tail(path, resume_at)
+            # A fork's log begins in its own folder, whatever the checkpoint says of the other's.
+            self._offset = path.stat().st_size if path.exists() else 0
+
+    def open_log(self) -> JsonLines | None:
+        """The log, opened if need be; ``None`` where nothing is logged."""
+        if self._log is None and self._log_path is not None:
+            self._log = JsonLines(self._log_path)
+        return self._log
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Log one line, where this process logs."""
+        if (log := self.open_log()) is not None:
+            log.append(line)
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._log is not None:
+            # The checkpoint must not promise lines that a power failure could still take.
+            self._log.sync()
+            self._offset = self._log.offset
+        return {self.offset_key: self._offset}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._resume_at = self._offset = int(state_dict[self.offset_key])
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        # Lightning calls no teardown hook after an exception.
+        self._close()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        # An emergency checkpoint may still ask for the offset.
+        if self._log is not None:
+            self._offset = self._log.offset
+            self._log.close()
+            self._log = None

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 from lightning.pytorch import LightningModule, Trainer
 from royalegym.env import ClashParallelEnv
 
+from ..battle.players import LEARNER
 from ..battle.prepare import prepare
-from ..battle.steps.arena import LEARNER
 from ..bots.chosen_battles import ChosenBattles
 from ..errors import UserError
-from .base import RunCallback, is_dry
+from ..rollout.data import data_of
+from .base import Phase, RunCallback, add_seconds, is_dry, iteration_row, iterations_done
 from .loggers import log_replays
-from .row import add_seconds, iteration_row, iterations_done
 
 OnWritten = Callable[[Trainer, Path], None]
 #: Folder of the sets inside a run, ``replays/iteration-000050/best.html``.
@@ -40,6 +40,7 @@ class BattleReplays(RunCallback):
         on_written: functions called with the trainer and the folder of a finished set, such as the loggers' view.
     """
 
+    phase = Phase.REPLAYS
     #: What ``on_written`` starts with.
     default_on_written: ClassVar[tuple[OnWritten, ...]] = (log_replays,)
 
@@ -64,12 +65,12 @@ class BattleReplays(RunCallback):
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
             # Before the battles exist: from their first episode on they keep what a replay needs.
-            trainer.datamodule.keep_commands = True  # type: ignore[attr-defined]
+            data_of(trainer).register(keep_commands=True)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero or is_dry(trainer):
             return
-        for record in trainer.datamodule.episodes:  # type: ignore[attr-defined]
+        for record in data_of(trainer).episodes:
             self._battles.offer(record)
         iteration = iterations_done(trainer)
         if iteration % self.every:
@@ -87,7 +88,7 @@ class BattleReplays(RunCallback):
         from ..bots.decisions import DecisionLog
         from ..bots.replays import replay_record, write_replay
 
-        spec = trainer.datamodule.battle  # type: ignore[attr-defined]
+        spec = data_of(trainer).battle
         self._env = self._env or make_env(spec)
         for what, record in self._battles.take().items():
             log = DecisionLog(prepare(spec).row_layout, [s for s in (0, 1) if record.players[s] == LEARNER])

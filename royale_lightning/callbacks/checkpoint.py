@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import random
 import re
 import shutil
 import time
@@ -12,17 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from ..errors import UserError
-from ..run.checkpoints import check_room, numbered, publish, write_manifest
+from ..ranks import Ranks
+from ..run.atomic import partial_of, publish
+from ..run.checkpoints import check_room, numbered, publish_checkpoint
 from ..run.folder import CHECKPOINTS
 from ..run.signals import StopNow
-from .base import RunCallback, is_dry
-from .global_random import gather_random_state, set_random_state
-from .row import add_to_next_row, game_steps, iterations_done
+from .base import Phase, RunCallback, add_to_next_row, game_steps, is_dry, iterations_done
 
 #: Raised whenever an older reader would misunderstand a newer checkpoint, or a newer one an older.
 FORMAT_VERSION = 3
@@ -62,6 +64,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
         on_saved: functions called on rank 0 with the trainer and the finished file, such as the bot writer.
     """
 
+    phase = Phase.CHECKPOINT
     #: What ``on_saved`` starts with.
     default_on_saved: ClassVar[tuple[OnSaved, ...]] = (keep_bot,)
 
@@ -115,7 +118,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         stamp = checkpoint.setdefault(STAMP, {})
-        stamp.update(self._stamp(trainer), random=gather_random_state(trainer))
+        stamp.update(self._stamp(trainer), random=Ranks.of(trainer).gather(random_state()))
 
     def _stamp(self, trainer: Trainer) -> dict[str, Any]:
         return {
@@ -130,14 +133,14 @@ class RunCheckpoint(RunCallback, Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._random is not None:
-            set_random_state(trainer, self._random)
+            set_random_state(Ranks.of(trainer), self._random)
             self._random = None
 
     def _save(self, trainer: Trainer, name: str, *, last: bool) -> Path:
         """Called on all ranks; rank 0 writes."""
         folder = Path(trainer.default_root_dir) / CHECKPOINTS
         path = folder / name
-        partial = folder / f"{name}.partial"
+        partial = partial_of(path)
         try:
             if trainer.is_global_zero:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -146,8 +149,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
             if trainer.is_global_zero:
                 if self.last_path is None:
                     _check_loads(partial)
-                publish(partial, path)
-                write_manifest(folder, path, self._stamp(trainer))
+                publish_checkpoint(partial, path, self._stamp(trainer))
                 if last:
                     _link(path, folder / "last.ckpt")
                     self._remove_old(folder)
@@ -163,7 +165,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
             self._bytes = path.stat().st_size
             for follow in self.on_saved if last else ():
                 follow(trainer, path)
-        trainer.strategy.barrier("RunCheckpoint")
+        Ranks.of(trainer).wait()
         return path
 
     def _remove_old(self, folder: Path) -> None:
@@ -195,10 +197,37 @@ def _check_loads(partial: Path) -> None:
 
 def _link(path: Path, alias: Path) -> None:
     """A second name for a file: a hard link, or a copy where the file system has none."""
-    partial = alias.with_name(alias.name + ".partial")
+    partial = partial_of(alias)
     partial.unlink(missing_ok=True)
     try:
         os.link(path, partial)
     except OSError:
         shutil.copyfile(path, partial)
     publish(partial, alias)
+
+
+# ---- the global random generators: ours never draw from them, a user's code may --------------------------------------
+def random_state() -> dict[str, Any]:
+    """States of Python's, numpy's and torch's global generators in this process."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state()
+    version, words, gauss_next = random.getstate()
+    return {
+        "python": [version, list(words), gauss_next],
+        "numpy": [str(kind), np.asarray(keys).tolist(), int(position), int(has_gauss), float(gauss)],
+        "torch": torch.get_rng_state(),
+        "cuda": list(torch.cuda.get_rng_state_all()) if torch.cuda.is_available() else [],
+    }
+
+
+def set_random_state(ranks: Ranks, states: list[dict[str, Any]]) -> None:
+    """Put this rank's generators where they stood; a run on another number of ranks or devices keeps its own."""
+    if len(states) != ranks.world_size:
+        return
+    state = states[ranks.rank]
+    version, words, gauss_next = state["python"]
+    random.setstate((version, tuple(words), gauss_next))
+    kind, keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, gauss))
+    torch.set_rng_state(state["torch"].cpu())
+    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]])

@@ -11,7 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from .clock import PARTS
+from ..metrics.intervals import Z95
+from .metric_log import PARTS
 
 #: A terminal smaller than this gets the line instead: the panel would be cut, or redrawn over what scrolled away.
 LEAST_WIDTH, LEAST_HEIGHT = 72, 22
@@ -130,5 +131,5 @@ def _rating(rows: Sequence[Mapping[str, float]]) -> str:
     over, over_error = latest(rows, "ladder/over_champion"), latest(rows, "ladder/over_champion_se")
     # A rating's own error is mostly everybody's distance to the anchor.
     if over is not None and over_error is not None:
-        return f"rating {rating:.0f} Elo, {over:+.0f} ± {1.96 * over_error:.0f} over the champion (95 %)"
-    return f"rating {rating:.0f}" + (f" ± {1.96 * error:.0f}" if error is not None else "") + " Elo (95 %)"
+        return f"rating {rating:.0f} Elo, {over:+.0f} ± {Z95 * over_error:.0f} over the champion (95 %)"
+    return f"rating {rating:.0f}" + (f" ± {Z95 * error:.0f}" if error is not None else "") + " Elo (95 %)"

@@ -11,9 +11,9 @@ from lightning.pytorch import LightningModule, Trainer
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..ranks import Ranks
 from ..rollout.finite import NotFinite
-from .base import RunCallback, is_dry
-from .row import game_steps, iterations_done
+from .base import Phase, RunCallback, datamodule_of, game_steps, is_dry, iterations_done
 
 
 class FiniteGuard(RunCallback):
@@ -23,6 +23,8 @@ class FiniteGuard(RunCallback):
     so that nothing of the spoiled iteration is kept, and the minibatch (or the rows of a rollout that was refused) is
     written to ``bundles/iteration-000123/batch.safetensors`` in the run folder.
     """
+
+    phase = Phase.GUARD
 
     def __init__(self) -> None:
         self._first_bad: Tensor | None = None
@@ -54,9 +56,9 @@ class FiniteGuard(RunCallback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         at = -1 if self._first_bad is None else int(self._first_bad)
-        if not trainer.strategy.reduce_boolean_decision(at >= 0, all=False):
+        if not Ranks.of(trainer).any(at >= 0):
             return
-        rebuild = getattr(trainer.datamodule, "minibatch", None)  # type: ignore[attr-defined]
+        rebuild = getattr(datamodule_of(trainer), "minibatch", None)
         tensors = rebuild(at) if rebuild is not None and at >= 0 else {}
         raise NotFinite(
             f"the loss or the gradient of minibatch {at + 1} of iteration {iterations_done(trainer)} is no finite "

@@ -12,12 +12,13 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 
 from ..errors import near_matches
+from ..ranks import Ranks
 from ..run import folder as run_folder
 from ..run.identity import TUNED, Change
-from .base import RunCallback, callbacks_of, is_dry
+from .base import Phase, RunCallback, callbacks_of, is_dry
 from .checkpoint import RunCheckpoint
 from .resume_rules import identity_of, resume_rules
-from .signal_stop import SignalStop
+from .stopping import SignalStop
 
 FILE = "control.txt"
 #: Seconds between two looks at the file while a run is paused.
@@ -56,6 +57,8 @@ class LiveControl(RunCallback):
     A line that is none of these is named on the screen, and the run goes on.
     """
 
+    phase = Phase.CONTROL
+
     def __init__(self) -> None:
         self._paused = self._stop = False
 
@@ -79,17 +82,13 @@ class LiveControl(RunCallback):
     @staticmethod
     def _interrupted(trainer: Trainer) -> bool:
         received = any(c.received is not None for c in callbacks_of(trainer) if isinstance(c, SignalStop))
-        return trainer.strategy.reduce_boolean_decision(received, all=False)
+        return Ranks.of(trainer).any(received)
 
     def _obey(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if is_dry(trainer):
             return
-        lines: Any = []
-        if trainer.is_global_zero:
-            lines = read_commands(Path(trainer.default_root_dir) / FILE)
-        if trainer.world_size > 1:
-            lines = trainer.strategy.broadcast(lines)
-        for line in lines:
+        path = Path(trainer.default_root_dir) / FILE
+        for line in Ranks.of(trainer).from_rank_zero(lambda: read_commands(path)):
             said = self._one(trainer, pl_module, line)
             if trainer.is_global_zero:
                 print(f"control: {said}", flush=True)

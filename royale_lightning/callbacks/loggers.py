@@ -14,6 +14,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 
 from ..errors import UserError
+from ..rollout.data import data_of
 
 if TYPE_CHECKING:
     from wandb.sdk.wandb_run import Run
@@ -95,7 +96,7 @@ def log_replays(trainer: Trainer, folder: Path) -> None:
 
 
 def _steps(trainer: Trainer) -> int:
-    return int(trainer.datamodule.game_steps)  # type: ignore[attr-defined]
+    return data_of(trainer).game_steps
 
 
 def _to_wandb(run: Any, trainer: Trainer, pages: Mapping[str, Path]) -> None:
@@ -115,9 +116,9 @@ def _to_wandb(run: Any, trainer: Trainer, pages: Mapping[str, Path]) -> None:
         style = "<style>svg{width:320px}.ground{fill:#e6ecd9}.water{fill:#a9cdea}.heat{fill:#c2255c}"
         style += ".tower0{fill:none;stroke:#2563eb}.tower1{fill:none;stroke:#d9480f}</style>"
         shown["behaviour/placements"] = wandb.Html(style + heat(found.arena, dict(found.tiles), "placements"))
-    ladder = getattr(trainer.datamodule, "ladder", None)  # type: ignore[attr-defined]
-    if ladder is not None and ladder.ratings:
-        rows = [[name, r["rating"], r["se"], r["games"]] for name, r in ladder.ratings.items()]
+    ladder = data_of(trainer).ladder
+    if ladder.ratings:
+        rows: list[list[Any]] = [[name, r["rating"], r["se"], r["games"]] for name, r in ladder.ratings.items()]
         rows.sort(key=lambda r: -r[1])
         shown["ladder/ratings"] = wandb.Table(["player", "rating", "se", "games"], data=rows)
     if shown:

@@ -1,21 +1,25 @@
-"""``metrics.jsonl`` and the loggers: one row per iteration."""
+"""``metrics.jsonl`` and the loggers: one row per iteration, with where its time went."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
+import time
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
-from ..run.jsonl import JsonLines, discard_tail
-from .base import RunCallback, is_dry
+from .base import LoggedCallback, Phase, RunCallback, game_steps, iteration_row
 from .loggers import log_settings
 from .resume_rules import identity_of
-from .row import iteration_row
+
+#: The parts an iteration's time is made of, beside ``time/rest``. Not all are in every row.
+PARTS = (
+    "step", "inference", "wait", "collect_other", "update", "measure", "restarts", "ladder", "replays", "callbacks",
+    "checkpoint",
+)
 
 
-class MetricLog(RunCallback):
+class MetricLog(LoggedCallback):
     """Append the iteration's row to ``metrics.jsonl`` and give it to every logger.
 
     The log is ours and always written; loggers are views of the same rows, with game steps as their x-axis and the
@@ -23,31 +27,15 @@ class MetricLog(RunCallback):
     written as 0.
     """
 
-    def __init__(self) -> None:
-        self._log: JsonLines | None = None
-        self._resume_at: int | None = None
-        self._offset = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        if self._log is not None:
-            # The checkpoint must not promise rows that a power failure could still take.
-            self._log.sync()
-            self._offset = self._log.offset
-        return {"metrics_offset": self._offset}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._resume_at = self._offset = int(state_dict["metrics_offset"])
+    phase = Phase.LOG
+    log_file = "metrics.jsonl"
+    offset_key = "metrics_offset"
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        resume_at, self._resume_at = self._resume_at, None
-        if not trainer.is_global_zero or is_dry(trainer):
-            return
-        path = Path(trainer.default_root_dir) / "metrics.jsonl"
-        # A fork starts a log of its own, so there is nothing beyond the offset to move.
-        if resume_at is not None and (aside := discard_tail(path, resume_at)) is not None:
-            print(f"metrics of iterations after the checkpoint moved to {aside}")
-        self._log = JsonLines(path)
-        if trainer.loggers:
+        super().on_fit_start(trainer, pl_module)
+        if self.set_aside is not None:
+            print(f"metrics of iterations after the checkpoint moved to {self.set_aside}")
+        if self.open_log() is not None and trainer.loggers:
             identity = identity_of(trainer)
             settings = {**identity.noted, **identity.fixed, **identity.tunable, "identity": identity.digest}
             log_settings(trainer.loggers, settings)
@@ -57,23 +45,50 @@ class MetricLog(RunCallback):
         if not trainer.is_global_zero:
             return
         finite = {k: v for k, v in row.items() if v is not None and math.isfinite(v)}
-        if self._log is not None:
-            self._log.append(finite)
+        self.append(finite)
         for logger in trainer.loggers:
             logger.log_metrics(finite, step=int(row["game_steps"]))
             # CSVLogger writes by itself only when the step is a multiple of a hundred.
             logger.save()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        # Lightning calls no teardown hook after an exception.
-        self._close()
 
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._close()
+class IterationClock(RunCallback):
+    """Adds ``time/iteration``, its parts and ``speed/...`` to the row.
 
-    def _close(self) -> None:
-        # An emergency checkpoint may still ask for the offset.
-        if self._log is not None:
-            self._offset = self._log.offset
-            self._log.close()
-            self._log = None
+    An iteration is timed from one reading of this clock to the next (the first from its start), so that nothing falls
+    between two rows: what follows the reading, such as the checkpoint, belongs to the next row. ``time/callbacks`` is
+    what callbacks took after the last minibatch without a part of their own, and ``time/rest`` what is left of the
+    iteration without its parts.
+    """
+
+    phase = Phase.CLOCK
+
+    def __init__(self) -> None:
+        self._read_at: float | None = None
+        self._updated_at = 0.0
+        self._steps = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._read_at = None
+        self._steps = game_steps(trainer)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._read_at is None:
+            self._read_at = time.monotonic()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        self._updated_at = time.monotonic()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        row = iteration_row(trainer)
+        now = time.monotonic()
+        assert self._read_at is not None
+        row["time/iteration"] = whole = max(now - self._read_at, 1e-9)
+        named = sum(row.get(f"time/{part}", 0.0) for part in ("measure", "restarts", "ladder", "replays"))
+        row["time/callbacks"] = now - self._updated_at - named
+        row["time/rest"] = whole - sum(row.get(f"time/{part}", 0.0) for part in PARTS)
+        steps = game_steps(trainer)
+        row["speed/game_steps_per_s"] = (steps - self._steps) / whole
+        if "rollout/rows" in row:
+            row["speed/rows_per_s"] = row["rollout/rows"] / whole
+        self._read_at, self._steps = now, steps

@@ -17,16 +17,23 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from .base import RunCallback, callbacks_of
+from ..battle.players import LEARNER, is_scripted, short_name
+from .base import (
+    Phase,
+    RunCallback,
+    callbacks_of,
+    datamodule_of,
+    game_steps,
+    iteration_row,
+    iterations_done,
+)
 from .dashboard import LEAST_HEIGHT, LEAST_WIDTH, View, dashboard
-from .row import game_steps, iteration_row, iterations_done
-from .stop_after import StopAfter
+from .stopping import StopAfter
 
 #: Seconds between two lines where the output is no terminal: readable in a log file, and no flood.
 LINE_SECONDS = 5.0
 #: Iterations that speeds and the end's table look back on.
 WINDOW = 20
-SCRIPTED = "scripted:"
 
 
 @dataclass
@@ -54,9 +61,9 @@ def tally(episodes: list[Any]) -> dict[str, Tally]:
     """The learner's results per opponent, without mirrors, restarted or staggered episodes and those cut short."""
     found: dict[str, Tally] = {}
     for episode in episodes:
-        if episode.staggered or not episode.from_true_start or Counter(episode.players)["learner"] != 1:
+        if episode.staggered or not episode.from_true_start or Counter(episode.players)[LEARNER] != 1:
             continue
-        seat = episode.players.index("learner")
+        seat = episode.players.index(LEARNER)
         score = episode.score(seat)
         if score is None:
             continue
@@ -68,7 +75,7 @@ def tally(episodes: list[Any]) -> dict[str, Tally]:
 
 def against_scripted(results: dict[str, Tally]) -> float | None:
     """The score over all scripted opponents together, or ``None`` when none was met."""
-    return sum((t for name, t in results.items() if name.startswith(SCRIPTED)), Tally()).score
+    return sum((t for name, t in results.items() if is_scripted(name)), Tally()).score
 
 
 def clock(seconds: float) -> str:
@@ -143,6 +150,8 @@ class Progress(RunCallback, ProgressBar):
     shows the results of the last iterations per opponent.
     """
 
+    phase = Phase.SCREEN
+
     def __init__(self) -> None:
         super().__init__()
         self._enabled = True
@@ -185,7 +194,7 @@ class Progress(RunCallback, ProgressBar):
             return Text(status.line(), overflow="ellipsis", no_wrap=True)
         # Lists: the training thread appends while this one draws.
         totals = history.totals().items()
-        scores = [(name.removeprefix(SCRIPTED), t.games, t.score) for name, t in totals if t.score is not None]
+        scores = [(short_name(name), t.games, t.score) for name, t in totals if t.score is not None]
         view = View(self._run, status.line(scores=False), status.done, list(history.rows), scores)
         return dashboard(view, min(width, 120))
 
@@ -199,7 +208,7 @@ class Progress(RunCallback, ProgressBar):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         now = time.monotonic()
         steps = game_steps(trainer)
-        results = tally(getattr(trainer.datamodule, "episodes", []))  # type: ignore[attr-defined]
+        results = tally(getattr(datamodule_of(trainer), "episodes", []))
         self._history.ends.append((now, steps))
         self._history.results.append(results)
         # What later callbacks add to the row, such as times, is there when it is drawn.
@@ -255,7 +264,7 @@ class Progress(RunCallback, ProgressBar):
             table.add_column(column, justify="right")
         for name, t in self._history.totals().items():
             score = "" if t.score is None else f"{t.score:.2f}"
-            table.add_row(name.removeprefix(SCRIPTED), str(t.games), str(t.wins), str(t.draws), str(t.losses), score)
+            table.add_row(short_name(name), str(t.games), str(t.wins), str(t.draws), str(t.losses), score)
         if table.rows:
             self._console.print(table)
         line = f"{trainer.current_epoch} iterations, {steps:,} game steps, {clock(elapsed)}{speed}"

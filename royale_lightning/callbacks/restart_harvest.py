@@ -17,9 +17,9 @@ from ..restarts.moments import MarkerSettings
 from ..restarts.pool.pool import PoolSettings
 from ..restarts.session import PlayedIteration, RestartSession
 from ..restarts.shares import StartShares
-from .base import RunCallback, callbacks_of, is_dry
+from ..rollout.data import data_of
+from .base import Phase, RunCallback, add_seconds, callbacks_of, is_dry, iteration_row, iterations_done
 from .route_curriculum import RouteCurriculum
-from .row import add_seconds, iteration_row, iterations_done
 from .start_shares import met_by_name, progress_of, share_schedule
 
 
@@ -47,6 +47,7 @@ class RestartHarvest(RunCallback):
         session: the run's restarts; a run that begins makes them anew.
     """
 
+    phase = Phase.HARVEST
     session: RestartSession | None = None
 
     def __init__(
@@ -86,7 +87,7 @@ class RestartHarvest(RunCallback):
         super().setup(trainer, pl_module, stage)
         if stage != "fit":
             return
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(trainer)
         # The one place where either callback looks for the other; from here on they share the session.
         curriculum = self._curriculum = next((c for c in callbacks_of(trainer) if isinstance(c, RouteCurriculum)), None)
         for i in range(101) if curriculum is not None else ():
@@ -94,12 +95,12 @@ class RestartHarvest(RunCallback):
         session = self.session = RestartSession(
             data.battle, data.seed, self.settings, self.markers, self.budget,
             None if curriculum is None else curriculum.settings,
-            gather_all=data.gather_all, from_rank_zero=data.from_rank_zero,
+            gather_all=data.ranks.joined, from_rank_zero=data.ranks.from_rank_zero,
         )
         if curriculum is not None:
             curriculum.join(session)
         # Before the battles exist: from their first episode on they keep what a replay needs.
-        data.starts, data.demonstrations = session, session.demonstrations
+        data.register(starts=session, demonstrations=session.demonstrations)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self.session is not None
@@ -128,7 +129,7 @@ class RestartHarvest(RunCallback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self.session is not None
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(trainer)
         row = iteration_row(trainer)
         started = time.monotonic()
         first, ordinals = data.collector.first, data.collector.ordinals

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,10 +9,8 @@ from lightning.pytorch import LightningModule, Trainer
 
 from ..errors import UserError
 from ..run.identity import FIXED, Change, Identity, own_code, plain, versions
-from ..run.jsonl import JsonLines, discard_tail
-from .base import RunCallback, callbacks_of, is_dry
+from .base import LoggedCallback, Phase, callbacks_of, datamodule_of, game_steps, iteration_row
 from .checkpoint import FORMAT_VERSION, STAMP
-from .row import game_steps, iteration_row
 
 #: Field differences spelled out in a refusal; a run of another kind differs in everything.
 _SHOWN = 12
@@ -37,7 +34,7 @@ def identity_of(trainer: Trainer) -> Identity:
             "device": device.type,
         },
     }
-    for name, source in (("model", trainer.lightning_module), ("data", trainer.datamodule)):  # type: ignore[attr-defined]
+    for name, source in (("model", trainer.lightning_module), ("data", datamodule_of(trainer))):
         fields = getattr(source, "identity_fields", None)
         deciding[name] = fields() if fields is not None else dict(getattr(source, "hparams", {}))
     deciding["callbacks"] = {
@@ -47,7 +44,7 @@ def identity_of(trainer: Trainer) -> Identity:
     return Identity.of(deciding, {"torch_threads": torch.get_num_threads(), "device": kind, "code": own_code()})
 
 
-class ResumeRules(RunCallback):
+class ResumeRules(LoggedCallback):
     """Refuse a checkpoint that this run could not continue as itself; apply and record what may change.
 
     A checkpoint's identity (:mod:`royale_lightning.run.identity`) is compared with this run's. A fixed field that
@@ -63,16 +60,17 @@ class ResumeRules(RunCallback):
             are used; the interrupted iteration is collected anew, so the run is not the unbroken one.
     """
 
+    phase = Phase.RULES
+    log_file = "drift.jsonl"
+    offset_key = "drift_offset"
+
     def __init__(self, allow_drift: bool = False, allow_mid_iteration: bool = False) -> None:
+        super().__init__()
         self.allow_drift = allow_drift
         self.allow_mid_iteration = allow_mid_iteration
         self.identity: Identity | None = None
         self.drifts = 0
         self._changes: list[Change] = []
-        self._path: Path | None = None
-        self._log: JsonLines | None = None
-        self._offset = 0
-        self._resume_at: int | None = None
         self._configured: list[dict[str, Any]] = []
 
     # ---- judging a checkpoint ----------------------------------------------------------------------------------
@@ -109,18 +107,17 @@ class ResumeRules(RunCallback):
     def record(self, trainer: Trainer, change: Change) -> None:
         """Note one change of the run that is going on, on every rank; rank 0 writes it down."""
         self.drifts += 1
-        if self._path is not None:
-            self._log = self._log or JsonLines(self._path)
-            self._log.append({
-                "iteration": trainer.current_epoch, "game_steps": game_steps(trainer), "field": change.field,
-                "before": change.before, "after": change.after, "kind": change.kind,
-            })
+        self.append({
+            "iteration": trainer.current_epoch, "game_steps": game_steps(trainer), "field": change.field,
+            "before": change.before, "after": change.after, "kind": change.kind,
+        })
 
     @staticmethod
     def _groups(trainer: Trainer) -> list[dict[str, Any]]:
         return [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_fit_start(trainer, pl_module)
         # The optimizers exist by now, and their state has not been loaded yet. A Lightning scheduler computes the
         # learning rate from the one before, so there that one must stay.
         keep = {"params", "lr"} if trainer.lr_scheduler_configs else {"params"}
@@ -130,12 +127,6 @@ class ResumeRules(RunCallback):
         for group, configured in zip(self._groups(trainer), self._configured, strict=True):
             group.update(configured)
         # Not earlier: the Trainer's counters are the checkpoint's only now.
-        resume_at, self._resume_at = self._resume_at, None
-        self._path = None
-        if trainer.is_global_zero and not is_dry(trainer):
-            self._path = Path(trainer.default_root_dir) / "drift.jsonl"
-            if resume_at is not None:
-                discard_tail(self._path, resume_at)
         for change in self._changes:
             self.record(trainer, change)
 
@@ -148,26 +139,11 @@ class ResumeRules(RunCallback):
             checkpoint.setdefault(STAMP, {})["identity"] = self.identity.as_dict()
 
     def state_dict(self) -> dict[str, Any]:
-        if self._log is not None:
-            self._log.sync()
-            self._offset = self._log.offset
-        return {"drifts": self.drifts, "drift_offset": self._offset}
+        return {**super().state_dict(), "drifts": self.drifts}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
         self.drifts = int(state_dict["drifts"])
-        self._resume_at = self._offset = int(state_dict["drift_offset"])
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._close()
-
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        if self._log is not None:
-            self._offset = self._log.offset
-            self._log.close()
-            self._log = None
 
 
 def _stamp_of(checkpoint: dict[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
-from ..battle.opponents import is_scripted
+from ..battle.players import LEARNER, is_scripted
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
-from ..battle.steps.arena import LEARNER
 from ..bots.bot import Bot
 from ..bots.evaluate import PlannedGame, Policy, Referee
 from ..errors import UserError
@@ -21,8 +20,8 @@ from ..restarts.route_work import Game, RouteSettings, RouteWork
 from ..restarts.routes.curriculum import CurriculumSettings
 from ..restarts.routes.store import StoreSettings
 from ..restarts.session import RestartSession
-from .base import RunCallback
-from .row import add_seconds, game_steps, iteration_row
+from ..rollout.data import data_of
+from .base import Phase, RunCallback, add_seconds, game_steps, iteration_row
 from .start_shares import met_by_name, scripted_names, share_schedule
 
 
@@ -58,6 +57,8 @@ class RouteCurriculum(RunCallback):
         demonstrations: battles the demonstrator plays against each opponent, half of them in either seat; of its wins
             the archive keeps the best. 32 fill an archive of 8 routes twice over where it wins every second one.
     """
+
+    phase = Phase.CURRICULUM
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class RouteCurriculum(RunCallback):
                 "RouteCurriculum walks the routes that RestartHarvest mints; list RestartHarvest among the callbacks "
                 "too, with share: 0.0 if only the curriculum is wanted"
             )
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(trainer)
         # The ladder is opened with the battles, after this.
         self._table = _Table(data.battle, lambda name: data.ladder.store.load(name))
         self._steps = game_steps(trainer)
@@ -151,7 +152,7 @@ class RouteCurriculum(RunCallback):
     @staticmethod
     def _opponents(trainer: Trainer) -> list[str]:
         """Whom the training meets by name when it begins."""
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(trainer)
         shares = data.opponents
         named = scripted_names(trainer) if shares.scripted else []
         named += data.ladder.table().snapshots if shares.pool else []

@@ -6,11 +6,12 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 
-from ..battle.opponents import PREFIX
+from ..battle.players import scripted_player
 from ..errors import UserError
 from ..ppo.schedule import Schedule, Scheduled, progress, schedule_of
 from ..restarts.shares import TRUE_RESERVE
-from .row import game_steps
+from ..rollout.data import data_of
+from .base import game_steps
 
 #: Points of a schedule that are looked at for a share nobody can have.
 _LOOKS = 20
@@ -40,11 +41,9 @@ def progress_of(trainer: Trainer, module: Any) -> float:
 
 def scripted_names(trainer: Trainer) -> list[str]:
     """The scripted opponents that the run names, as players are named."""
-    data: Any = trainer.datamodule  # type: ignore[attr-defined]
-    return [PREFIX + n.removeprefix(PREFIX) for n in data.opponents.scripted_opponents]
+    return [scripted_player(n) for n in data_of(trainer).opponents.scripted_opponents]
 
 
 def met_by_name(trainer: Trainer) -> set[str]:
     """Whom the training can meet by name now: its scripted opponents and the pool's snapshots."""
-    data: Any = trainer.datamodule  # type: ignore[attr-defined]
-    return {*scripted_names(trainer), *data.ladder.table().snapshots}
+    return {*scripted_names(trainer), *data_of(trainer).ladder.table().snapshots}

@@ -22,17 +22,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..battle.opponents import is_scripted
+from ..battle.players import is_live, is_scripted
 from ..battle.spec import BattleSpec
-from ..bots.bot_files import write_atomic
 from ..bots.evaluate import PlannedGame, Policy, Referee
 from ..bots.snapshots import FOLDER, SnapshotStore
 from ..errors import UserError
+from ..run.atomic import write_atomic
 from .matchmaker import OpponentTable, PfspSettings
 from .pfsp import LearnerRecord, PfspTable, pfsp
 from .pool import Member, Pool
 from .ratings.rating import DavidsonRater, Rater, Ratings
-from .results import LIVE, TRUE_START, LogMark, Result, ResultsLog, read_results
+from .results import TRUE_START, LogMark, Result, ResultsLog, read_results
 
 RESULTS = "results.jsonl"
 STATE = "ladder/ladder.json"
@@ -273,8 +273,8 @@ class Ladder:
     def note_training(self, results: Sequence[Result]) -> None:
         """Count and log an iteration's training battles; with several ranks all of them know all results."""
         for r in results:
-            if r.start == TRUE_START and r.blue.startswith(LIVE) != r.red.startswith(LIVE):
-                learner, other = (r.blue, r.red) if r.blue.startswith(LIVE) else (r.red, r.blue)
+            if r.start == TRUE_START and is_live(r.blue) != is_live(r.red):
+                learner, other = (r.blue, r.red) if is_live(r.blue) else (r.red, r.blue)
                 if other in self.pool:
                     self.record.add(other, r.score(learner))
         self.record.end_iteration()

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..battle.opponents import PREFIX
-from ..battle.steps.arena import LEARNER
+from ..battle.players import LEARNER, scripted_player
 from ..battle.streams import generator
 from .pfsp import check_pfsp
 
@@ -107,7 +106,7 @@ class MixMatchmaker(Matchmaker):
             at = int(np.searchsorted(np.cumsum(table.probabilities), rng.random(), side="right"))
             other = table.snapshots[min(at, len(table.snapshots) - 1)]
         else:
-            other = PREFIX + self.scripted_opponents[int(rng.integers(len(self.scripted_opponents)))]
+            other = scripted_player(self.scripted_opponents[int(rng.integers(len(self.scripted_opponents)))])
         return (LEARNER, other) if rng.integers(2) == 0 else (other, LEARNER)
 
 

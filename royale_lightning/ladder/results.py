@@ -15,19 +15,13 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 
 from ..errors import UserError
-from ..run.jsonl import JsonLines, discard_tail
+from ..run.jsonl import JsonLines, complete_lines, discard_tail
 
 Kind = Literal["eval", "train", "probe"]
 KINDS: tuple[str, ...] = get_args(Kind)
 #: Start of a whole battle from tick 0; any other start kind names where the battle was entered.
 TRUE_START = "true"
 BLUE, RED, DRAW = 0, 1, 2
-LIVE = "live:"
-
-
-def live_player(iteration: int) -> str:
-    """The learner as it stood after this many iterations: a player of its own, since it never stands still."""
-    return f"{LIVE}{iteration}"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -233,20 +227,14 @@ def read_results(path: Path, kind: Kind | None = None) -> Iterator[Result]:
     Raises:
         UserError: another line is not a result.
     """
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                if _is_damaged(line):
-                    raise msgspec.ValidationError("its checksum does not fit")
-                result = _decoder.decode(line)
-            except msgspec.MsgspecError as problem:
-                raise UserError(
-                    f"{path}, line {number} is not a result ({problem}); remove the line, or bring the log back from a "
-                    "copy"
-                ) from problem
-            if kind is None or result.kind == kind:
-                yield result
+    for number, line in enumerate(complete_lines(path), 1):
+        try:
+            if _is_damaged(line):
+                raise msgspec.ValidationError("its checksum does not fit")
+            result = _decoder.decode(line)
+        except msgspec.MsgspecError as problem:
+            raise UserError(
+                f"{path}, line {number} is not a result ({problem}); remove the line, or bring the log back from a copy"
+            ) from problem
+        if kind is None or result.kind == kind:
+            yield result

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..battle.opponents import LADDER, PREFIX
+from ..battle.opponents import LADDER
+from ..battle.players import scripted_player
 from ..bots.evaluate import PlannedGame, paired_games
 
 
@@ -57,7 +58,7 @@ def rating_games(
         seeds: one pair of games each.
     """
     against_scripted = len(seeds) - len(seeds) // 2 if members else len(seeds)
-    rungs = [PREFIX + LADDER[(turn * against_scripted + i) % len(LADDER)] for i in range(against_scripted)]
+    rungs = [scripted_player(LADDER[(turn * against_scripted + i) % len(LADDER)]) for i in range(against_scripted)]
     fewest = sorted(members, key=lambda s: (played.get(s, 0), -members.index(s)))
     snapshots = [fewest[i % len(fewest)] for i in range(len(seeds) - against_scripted)]
     return [

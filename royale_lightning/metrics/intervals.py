@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+#: Deviations either way that hold 95 % of a normal distribution, as tables print it: of an interval of ± z errors.
+Z95 = 1.959964
 #: Resamples of the bootstrap; its ends then move by about 0.02 of a half-width from stream to stream.
 DRAWS = 10_000
 #: Seed of the bootstrap's own stream: equal scores print equal intervals, anywhere.
@@ -33,7 +35,7 @@ def wilson(x: float, n: float, z: float) -> tuple[float, float]:
     Args:
         x: the observed share, in [0, 1].
         n: sample size, above 0; need not be whole.
-        z: normal quantile, 1.96 for 95 %.
+        z: normal quantile, :data:`Z95` for 95 %.
 
     Returns:
         ``(low, high)`` within [0, 1].

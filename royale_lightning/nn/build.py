@@ -35,11 +35,7 @@ def build_network(part: PartLike, inputs: Inputs, seed: int) -> ActorCritic:
     """
     found = Part.of(part, _WHERE, NETWORKS)
     with seeded(seed):
-        network = found.build(_WHERE, inputs)
-        if not isinstance(network, ActorCritic):
-            raise UserError(
-                f"{_WHERE}: {found.class_path} is not an ActorCritic; derive it from royale_lightning.nn.ActorCritic"
-            )
+        network: ActorCritic = found.build(_WHERE, inputs, kind=ActorCritic)
         # In the fork too: dropout of a user's network would draw.
         _check(network, inputs, found.class_path)
     return network

@@ -80,10 +80,7 @@ def build_terms(parts: Mapping[str, Part], inputs: Inputs) -> nn.ModuleDict:
         where = f"model.auxiliary.{name}"
         if not name.isidentifier() or hasattr(terms, name):
             raise UserError(f"{where}: a term is named by letters, digits and _, and not like a method of a dict")
-        term = part.build(where, inputs)
-        if not isinstance(term, AuxiliaryLoss):
-            raise UserError(f"{where}: {part.class_path} is no AuxiliaryLoss")
-        terms[name] = term
+        terms[name] = part.build(where, inputs, kind=AuxiliaryLoss)
     return terms
 
 

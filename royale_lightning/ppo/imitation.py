@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,28 +12,9 @@ from ..errors import UserError
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import Inputs
 from ..nn.rows import rows_to_tensor, unpack
+from ..rollout.plan import DemonstrationSource
 from .auxiliary import AuxiliaryLoss, Step
 from .schedule import Scheduled
-
-
-class Demonstrations(NamedTuple):
-    """Choice decisions of won battles, as their seat saw them.
-
-    Attributes:
-        rows: uint8 ``[n, row_bytes]``.
-        action: int64 ``[n]``.
-    """
-
-    rows: np.ndarray
-    action: np.ndarray
-
-
-class DemonstrationSource(Protocol):
-    """Where demonstrations come from: the data module's ``demonstrations``, which ``RouteCurriculum`` sets."""
-
-    def demonstrations(self, rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Rows and actions, as in :class:`Demonstrations`, of about ``rows`` decisions of slices of archived wins; None
-        while nothing is archived."""
 
 
 def smoothed_cross_entropy(policy: MaskedCategorical, action: Tensor, smoothing: float) -> Tensor:
@@ -74,7 +54,7 @@ class SelfImitation(AuxiliaryLoss):
         self._seed = self._iteration = 0
 
     def begin(self, data: Any) -> None:
-        self._source = data.demonstrations
+        self._source = data.plan.demonstrations
         if self._source is None:
             raise UserError(
                 "self_imitation shows a run its archived wins, and without the callback RouteCurriculum none are "

@@ -23,7 +23,9 @@ from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic, Inputs
 from ..nn.rows import unpack
 from ..parts import Part, PartLike
+from ..ranks import Ranks
 from ..rollout.advantage import ESTIMATORS
+from ..rollout.data import data_of
 from ..rollout.minibatch import Minibatch
 from .auxiliary import TERMS, AuxiliaryLoss, Step, build_terms, gradient_shares
 from .loss import Stages, explained_variance, ppo_loss
@@ -33,7 +35,6 @@ from .warm_start import load_actor
 
 if TYPE_CHECKING:
     from ..bots.bot import Bot
-    from ..bots.measure import Measure
 
 #: The first minibatch of an iteration is computed by the weights that acted, so every ratio is 1 but for rounding.
 RATIO_TOLERANCE = {"32": 1e-3, "bf16": 5e-2, "16": 5e-2}
@@ -96,7 +97,7 @@ class SelfPlayModule(pl.LightningModule):
     # ---- building --------------------------------------------------------------------------------------------
     def configure_model(self) -> None:
         if not self._built:
-            data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+            data = data_of(self.trainer)
             self.build(data.inputs, data.seed)
             if self.init_from is not None and not self.trainer.ckpt_path:
                 load_actor(self.network, self.init_from, data.inputs)
@@ -137,7 +138,7 @@ class SelfPlayModule(pl.LightningModule):
 
     # ---- an iteration ----------------------------------------------------------------------------------------
     def on_train_epoch_start(self) -> None:
-        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(self.trainer)
         self.numbers = self.ppo.at(data.game_steps)
         for group in self.optimizers().param_groups:  # type: ignore[union-attr]
             critic = group.get("name") == "critic"
@@ -217,9 +218,7 @@ class SelfPlayModule(pl.LightningModule):
     def epoch_kl(self) -> float:
         """Mean KL of the PPO epoch that just ended: the update's one synchronisation."""
         pair = torch.stack([self._epoch_sums["approx_kl"], self._epoch_sums["choice_rows"].float()])
-        if self.trainer.world_size > 1:
-            torch.distributed.all_reduce(pair)
-        kl, rows = pair.tolist()
+        kl, rows = Ranks.of(self.trainer).sum(pair).tolist()
         return float(kl / max(1.0, rows))
 
     def iteration_metrics(self) -> dict[str, float]:
@@ -229,9 +228,8 @@ class SelfPlayModule(pl.LightningModule):
         names = sorted(self._sums)
         packed = torch.stack([self._sums[k].double() for k in names])
         ratio = self._ratio_error.double() if self._ratio_error is not None else packed.new_zeros(())
-        if self.trainer.world_size > 1:
-            torch.distributed.all_reduce(packed)
-            torch.distributed.all_reduce(ratio, op=torch.distributed.ReduceOp.MAX)
+        ranks = Ranks.of(self.trainer)
+        packed, ratio = ranks.sum(packed), ranks.largest(ratio)
         started = time.perf_counter()
         total = dict(zip(names, packed.tolist(), strict=True))
         waited = time.perf_counter() - started  # for a GPU that still had minibatches before it
@@ -261,7 +259,7 @@ class SelfPlayModule(pl.LightningModule):
         """The network as it stands, as a bot; it shares the weights."""
         from ..bots.bot import Bot
 
-        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(self.trainer)
         run = Path(self.trainer.default_root_dir).resolve().name
         return Bot.of(self.network, self.network_part, data.battle, game_steps=data.game_steps, run=run)
 
@@ -299,8 +297,7 @@ class SelfPlayModule(pl.LightningModule):
 
         if not self.trainer.is_global_zero:
             return ""
-        asked: Measure = self.trainer.datamodule.asked()  # type: ignore[attr-defined]
-        return str(measure(self.bot(), asked, checkpoint=str(self.trainer.ckpt_path or "")))
+        return str(measure(self.bot(), data_of(self.trainer).asked(), checkpoint=str(self.trainer.ckpt_path or "")))
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         if self._ratio_error is not None and self.global_step == 0:
@@ -310,7 +307,7 @@ class SelfPlayModule(pl.LightningModule):
     def ratio_tolerance(self) -> float:
         """How far a ratio may be from 1 before anything was learned from its row: what rounding does at the Trainer's
         precision, or anything where the rows were played by an older policy (``rollout.overlap``)."""
-        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        data = data_of(self.trainer)
         return math.inf if data.rollout.overlap else ratio_tolerance(str(self.trainer.precision))
 
     def check_ratio(self) -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..battle.players import LEARNER
 from ..battle.round import POOL, EpisodeRecord
-from ..battle.steps.arena import LEARNER
 from .mint import Minted
 from .moments import MarkerSettings, confirmed
 from .records.episodes import position_of

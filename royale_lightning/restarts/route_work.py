@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from ..battle.opponents import PREFIX
+from ..battle.players import LEARNER
+from ..battle.players import SCRIPTED as PREFIX
 from ..battle.round import CURRICULUM, TRUE_START, EpisodeRecord, Start
 from ..battle.spec import BattleSpec
 from ..battle.stamp import Stamp
-from ..battle.steps.arena import LEARNER
 from ..battle.streams import stream_seed
 from .harvest import Harvester, replenished
 from .records.episodes import priority_of

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..battle.players import LEARNER
 from ..battle.round import BUCKET, CURRICULUM, POOL, START_KINDS, TRUE, TRUE_START, Start
-from ..battle.steps.arena import LEARNER
 from .pool.pool import RestartPool
 from .records.key import advantage_rank
 from .records.points import Bucket, EpisodeResult, Key, RestartPoint
@@ -67,7 +67,7 @@ class Finished:
 
 
 class StartScheduler:
-    """See the module; a :class:`~royale_lightning.rollout.starts.StartAuthority`.
+    """See the module; a :class:`~royale_lightning.rollout.plan.StartAuthority`.
 
     Args:
         seed: of its named stream.

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ..battle.opponents import EXTRA, LADDER, PREFIX
+from ..battle.opponents import EXTRA, LADDER
+from ..battle.players import SCRIPTED as PREFIX
 from ..battle.round import EpisodeRecord, Start
 from ..battle.spec import BattleSpec
 from ..battle.stamp import stamp_of

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..battle.round import RUNNING, TRUNCATED
+from ..parts import Part, PartLike
 
 #: Short names of the estimators we ship.
 ESTIMATORS = {"gae": "royale_lightning.rollout.GAE"}
@@ -68,6 +69,17 @@ class AdvantageEstimator(ABC):
             gamma: discount per game step, in (0, 1]; the very one the rewards were discounted with.
             gae_lambda: credit decay per game step, in [0, 1].
         """
+
+
+def estimator_of(advantage: PartLike) -> AdvantageEstimator:
+    """The estimator that ``ppo.advantage`` names.
+
+    Raises:
+        UserError: it names none.
+    """
+    where = "ppo.advantage"
+    made: AdvantageEstimator = Part.of(advantage, where, ESTIMATORS).build(where, kind=AdvantageEstimator)
+    return made
 
 
 class GAE(AdvantageEstimator):

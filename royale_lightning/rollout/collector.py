@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..battle.opponents import is_scripted
+from ..battle.players import LEARNER, is_snapshot
 from ..battle.prepare import prepare
 from ..battle.round import CHOICE, IDLE, RUNNING, TRUE_START, Assignment, EpisodeRecord, SavedBattle
 from ..battle.spec import BattleSpec
-from ..battle.steps.arena import LEARNER
 from ..battle.steps.sources import RolloutSource
 from ..battle.streams import generator, stream_seed, uniforms
 from ..bots.frozen import FrozenActors
@@ -29,8 +28,8 @@ from ..nn.rows import rows_to_tensor, unpack
 from .advantage import Cells
 from .frame_index import FrameIndex
 from .lost_battles import Voids
+from .plan import StartAuthority
 from .staging import Staging
-from .starts import StartAuthority
 
 #: Longest random start of a battle, in game steps; most battles last 360.
 STAGGER_STEPS = 300
@@ -42,10 +41,6 @@ _CHUNK = 512
 
 class Cancelled(Exception):
     """A collection that was told to end before its rollout was whole."""
-
-
-def _is_snapshot(player: str) -> bool:
-    return player not in ("", LEARNER) and not is_scripted(player)
 
 
 @dataclass
@@ -186,7 +181,7 @@ class Collector:
             keep = self.keep_commands or self.starts is not None
             out.append(Assignment(battle, ordinal, players, seed, stagger, keep, start))
         if self.frozen is not None:
-            self.frozen.require({p for pair in self.players for p in pair if _is_snapshot(p)})
+            self.frozen.require({p for pair in self.players for p in pair if is_snapshot(p)})
         return out
 
     def _names(self) -> np.ndarray:
@@ -452,7 +447,7 @@ class Collector:
     def _seat_players(self, assignment: Assignment) -> bool:
         """Seat the players of a battle in flight; False for one whose snapshot is lost, which then begins anew."""
         b = assignment.battle - self.first
-        snapshots = [p for p in assignment.players if _is_snapshot(p)]
+        snapshots = [p for p in assignment.players if is_snapshot(p)]
         try:
             if self.frozen is not None:
                 self.frozen.require(snapshots)

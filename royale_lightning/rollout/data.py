@@ -6,10 +6,9 @@ import contextlib
 import ctypes
 import inspect
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -28,27 +27,29 @@ from ..bots.measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..errors import UserError
 from ..ladder.ladder import Ladder
 from ..metrics.process import process_figures
+from ..metrics.row import MetricRow
 from ..nn.protocol import Inputs
 from ..parts import Part
+from ..ranks import Ranks
 from ..run import folder as run_folder
-from .advantage import ESTIMATORS
+from .advantage import estimator_of
 from .collector import Collector, Rollout
-from .dataset import SelfPlayDataset
+from .dataset import Learner, SelfPlayDataset
 from .measures import (
     TrainingScores,
     battle_figures,
+    by_start,
     full_battles,
     play_figures,
     rollout_figures,
     source_counts,
     source_figures,
+    training_results,
 )
 from .overlap import Ahead
-from .returns import Moments, ReturnScaler
+from .plan import DemonstrationSource, RunPlan, StartAuthority
+from .returns import ReturnScaler
 from .settings import OpponentShares, RolloutSettings
-from .start_metrics import by_start
-from .starts import StartAuthority
-from .training_results import training_results
 
 #: Iterations between two calls of :func:`_give_back_memory`.
 _TRIM_EVERY = 16
@@ -119,13 +120,10 @@ class SelfPlayData(pl.LightningDataModule):
         self.ladder = Ladder(battle, seed, opponents.pfsp)
         #: What ``test``, ``validate`` or ``predict`` shall play; set by the command line.
         self.measure: Measure | None = None
-        #: Whether episodes keep what a replay needs; a callback that shows battles sets it before they exist.
-        self.keep_commands = False
-        #: Says which episodes begin in the middle of a battle; a callback that has such starts sets it before the
-        #: battles exist.
-        self.starts: StartAuthority | None = None
-        #: Shows decisions of archived wins to ``self_imitation``; set by the callback that archives them.
-        self.demonstrations: Any = None
+        #: What callbacks registered for this run.
+        self.plan = RunPlan()
+        #: The metric row; see :func:`royale_lightning.callbacks.iteration_row`.
+        self.metric_row = MetricRow()
         self._source: RolloutSource | None = None
         self._dataset: SelfPlayDataset | None = None
         self._ahead: Ahead | None = None
@@ -139,9 +137,42 @@ class SelfPlayData(pl.LightningDataModule):
     def inputs(self) -> Inputs:
         return inputs_of(self.battle)
 
+    @property
+    def ranks(self) -> Ranks:
+        """The processes of the run this belongs to."""
+        return Ranks.of(self.trainer)
+
+    def register(
+        self, *, keep_commands: bool = False, starts: StartAuthority | None = None,
+        demonstrations: DemonstrationSource | None = None,
+    ) -> None:
+        """Say what a run's battles shall be made with; for a callback's ``setup``, while there are none yet.
+
+        Args: as the attributes of :class:`~royale_lightning.rollout.plan.RunPlan`; what is left out stays as it is.
+
+        Raises:
+            UserError: two callbacks say where episodes begin, or two show demonstrations.
+        """
+        assert self._dataset is None, "the battles exist already; register in setup"
+        plan = self.plan
+        for what, one, other in (
+            ("starts", plan.starts, starts), ("demonstrations", plan.demonstrations, demonstrations)
+        ):
+            if one is not None and other is not None:
+                raise UserError(
+                    f"a {type(one).__name__} and a {type(other).__name__} both give the run its {what}; leave out one "
+                    "of the callbacks that make them"
+                )
+        self.plan = RunPlan(
+            keep_commands=plan.keep_commands or keep_commands,
+            starts=plan.starts if starts is None else starts,
+            demonstrations=plan.demonstrations if demonstrations is None else demonstrations,
+        )
+
     # ---- Lightning -------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
         if stage == "fit":
+            self.plan = RunPlan()  # Lightning sets up the callbacks after this
             validate(self.battle)
             self._check_accumulation()
             for name in self.opponents.scripted_opponents if self.opponents.scripted else ():
@@ -205,48 +236,42 @@ class SelfPlayData(pl.LightningDataModule):
     def _build(self) -> SelfPlayDataset:
         trainer = self.trainer
         assert trainer is not None, "the data module is used through a Trainer"
-        learner: Any = trainer.lightning_module
-        rank, world = trainer.global_rank, trainer.world_size
+        learner = cast(Learner, trainer.lightning_module)
+        ranks = self.ranks
         n = self.rollout.battles
-        accumulated = trainer.accumulate_grad_batches
-        if self.rollout.minibatches % accumulated:
-            raise UserError(
-                f"trainer.accumulate_grad_batches is {accumulated} and a PPO epoch has {self.rollout.minibatches} "
-                "minibatches (rollout.rows_per_iteration over rollout.minibatch_rows); the first must divide the second"
-            )
-        if self.rollout.overlap and self.starts is not None:
+        first = ranks.rank * n
+        if self.rollout.overlap and self.plan.starts is not None:
             raise UserError(
                 "rollout.overlap is true and a callback has episodes begin in the middle of a battle, from a pool that "
                 "changes while the next rollout is collected; set rollout.overlap to false, or leave that callback out"
             )
         self._check_memory(learner.device)
         self._source = make_source(
-            self.battle, rank * n, n, self.seed, self.rollout.forced_share, self.rollout.source,
+            self.battle, first, n, self.seed, self.rollout.forced_share, self.rollout.source,
             self.rollout.workers, self.rollout.threads, restarts=self.rollout.worker_restarts,
             timeout=self.rollout.worker_timeout_s,
         )
-        matchmaker = self.opponents.build(self.seed, world * n)
-        self._open_ladder(trainer)
+        matchmaker = self.opponents.build(self.seed, ranks.world_size * n)
+        self._open_ladder(trainer, ranks)
         self.collector = Collector(
-            self._source, self.battle, matchmaker, seed=self.seed, first=rank * n, rows=self.rollout.rows_per_iteration,
+            self._source, self.battle, matchmaker, seed=self.seed, first=first, rows=self.rollout.rows_per_iteration,
             max_rounds=self.rollout.max_rounds, stagger=self.rollout.stagger,
-            count_forced=self.rollout.forced_rows == "all", device=learner.device, keep_commands=self.keep_commands,
-            frozen=FrozenActors(self.ladder.store, self.battle, learner.device), starts=self.starts,
+            count_forced=self.rollout.forced_rows == "all", device=learner.device,
+            frozen=FrozenActors(self.ladder.store, self.battle, learner.device), starts=self.plan.starts,
+            keep_commands=self.plan.keep_commands,
         )
         self.scaler.clip = learner.ppo.reward_clip
         ahead = self._ahead = Ahead(self.collector) if self.rollout.overlap else None
         if self._restored is not None:
-            mine, policy = self._restored["ranks"][rank], self._restored["ahead"]
+            mine, policy = self._restored["ranks"][ranks.rank], self._restored["ahead"]
             if ahead is not None and policy is not None:
                 ahead.load_state_dict(mine, policy, learner.network)
             else:
                 self.collector.load_state_dict(mine if policy is None else mine["collector"])
             self._restored = None
-        estimator = Part.of(learner.ppo.advantage, "ppo.advantage", ESTIMATORS).build("ppo.advantage")
         return SelfPlayDataset(
-            self.collector, learner, self.rollout, estimator, self.scaler, self.seed, lambda: self.iteration,
-            self._begin, self._collected, self._gather, self._sum if world > 1 else None,
-            ahead,
+            self.collector, learner, self, rollout=self.rollout, estimator=estimator_of(learner.ppo.advantage),
+            scaler=self.scaler, seed=self.seed, ranks=ranks, ahead=ahead,
         )
 
     def _check_memory(self, device: torch.device) -> None:
@@ -263,62 +288,29 @@ class SelfPlayData(pl.LightningDataModule):
                 f"{', twice as much as without rollout.overlap' if r.overlap else ''}; lower them"
             ) from exc
 
-    def _open_ladder(self, trainer: pl.Trainer) -> None:
+    def _open_ladder(self, trainer: pl.Trainer, ranks: Ranks) -> None:
         folder = Path(trainer.default_root_dir)
         source = run_folder.of_checkpoint(Path(trainer.ckpt_path)) if trainer.ckpt_path else None
         dry = bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
         self.ladder.open(
-            None if dry else folder, leads=trainer.is_global_zero, share=self.from_rank_zero, source=source,
+            None if dry else folder, leads=ranks.leads, share=ranks.from_rank_zero, source=source,
             given=self.opponents.snapshots,
         )
 
-    # ---- ranks -----------------------------------------------------------------------------------------------
-    def _gather(self, mine: Moments) -> list[Moments]:
-        trainer = self.trainer
-        if trainer is None or trainer.world_size == 1:
-            return [mine]
-        found: list[Any] = [None] * trainer.world_size
-        torch.distributed.all_gather_object(found, asdict(mine))
-        return [Moments(**m) for m in found]
-
-    def gather_all(self, mine: list[Any]) -> list[Any]:
-        """The lists of all ranks, one after the other, on every rank; all of them ask at once."""
-        trainer = self.trainer
-        if trainer is None or trainer.world_size == 1:
-            return mine
-        found: list[Any] = [None] * trainer.world_size
-        torch.distributed.all_gather_object(found, mine)
-        return [x for part in found for x in part]
-
-    def from_rank_zero(self, make: Callable[[], Any]) -> Any:
-        """What rank 0 makes, on every rank."""
-        trainer = self.trainer
-        if trainer is None or trainer.world_size == 1:
-            return make()
-        made = [make() if trainer.is_global_zero else None]
-        torch.distributed.broadcast_object_list(made, 0)
-        return made[0]
-
-    @staticmethod
-    def _sum(x: torch.Tensor) -> torch.Tensor:
-        torch.distributed.all_reduce(x)
-        return x
-
     # ---- an iteration ----------------------------------------------------------------------------------------
-    def _begin(self) -> None:
+    def before_rollout(self) -> None:
         """Freeze whom the coming iteration's episodes may meet."""
         self.collector.table = self.ladder.table()
         self._table_metrics = self.ladder.table_metrics()
 
-    def _collected(self, r: Rollout, scale: float, clipped: int) -> None:
-        steps = torch.tensor(float(r.game_steps), dtype=torch.float64)
-        if self.trainer is not None and self.trainer.world_size > 1:
-            steps = self._sum(steps.to(r.rows.device))
-        self.game_steps += int(steps.item())
+    def after_rollout(self, r: Rollout, scale: float, clipped: int) -> None:
+        """Count the iteration, and measure what it played."""
+        ranks = self.ranks
+        self.game_steps += ranks.total(r.game_steps)
         self.iteration += 1
         self.episodes, self.ended_in, self.value_errors = r.episodes, r.ended_in, r.value_errors
         self.start_steps = r.start_steps
-        self.ladder.note_training(self.gather_all(training_results(r.episodes, self.iteration, self.game_steps)))
+        self.ladder.note_training(ranks.joined(training_results(r.episodes, self.iteration, self.game_steps)))
         if self.iteration % _TRIM_EVERY == 0:
             _give_back_memory()
         self._metrics = self._measure(r, scale, clipped)
@@ -359,18 +351,13 @@ class SelfPlayData(pl.LightningDataModule):
     def state_dict(self) -> dict[str, Any]:
         ahead = self._ahead if self._ahead is not None and self._ahead.started else None
         mine = ahead.state_dict() if ahead else self.collector.state_dict() if self._dataset is not None else {}
-        trainer = self.trainer
-        ranks: list[Any] = [mine]
-        if trainer is not None and trainer.world_size > 1:
-            ranks = [None] * trainer.world_size
-            torch.distributed.all_gather_object(ranks, mine)
         return {
             "game_steps": self.game_steps,
             "iteration": self.iteration,
             "scaler": dict(self.scaler.state_dict()),
             "ladder": self.ladder.state_dict(),
             "scores": self._scores.state_dict(),
-            "ranks": ranks,
+            "ranks": self.ranks.gather(mine),
             # The ranks' weights are the same.
             "ahead": ahead.policy_state() if ahead else None,
             "table_metrics": self._table_metrics,
@@ -398,3 +385,16 @@ class SelfPlayData(pl.LightningDataModule):
         self._scores.load_state_dict(state["scores"])
         self._table_metrics = dict(state["table_metrics"])
         self._restored = state
+
+
+def data_of(trainer: pl.Trainer) -> SelfPlayData:
+    """The run's data module, for whoever needs one of ours.
+
+    Raises:
+        UserError: it has another, or none.
+    """
+    data = getattr(trainer, "datamodule", None)  # which Lightning declares nowhere
+    if not isinstance(data, SelfPlayData):
+        given = "no data module" if data is None else f"a {type(data).__name__}"
+        raise UserError(f"the run has {given}, and what it is to do needs a SelfPlayData, or a class derived from it")
+    return data

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
-from ..battle.steps.arena import LEARNER
+from ..battle.players import LEARNER
 from ..battle.streams import stream_seed
 from ..nn.protocol import ActorCritic
+from ..ranks import Ranks
 from .advantage import AdvantageEstimator, normalise
 from .collector import Collector, Rollout
 from .finite import check_rollout
+from .measures import value_errors
 from .minibatch import Minibatch
 from .overlap import Ahead
 from .returns import Moments, ReturnScaler
 from .settings import RolloutSettings
-from .start_metrics import value_errors
 
 if TYPE_CHECKING:
     from ..ppo.settings import PPOSettings
@@ -33,11 +34,29 @@ class Learner(Protocol):
     ppo: PPOSettings
 
     @property
+    def device(self) -> torch.device: ...
+
+    @property
     def gamma(self) -> float:
         """Discount of this iteration, per game step."""
 
     def epoch_kl(self) -> float:
         """Mean KL of the PPO epoch that just ended, over choice rows and ranks. Waits for the device."""
+
+
+class Iterations(Protocol):
+    """Who counts the iterations, and is told where each begins and what it played."""
+
+    @property
+    def iteration(self) -> int:
+        """How many rollouts :meth:`after_rollout` was told of, those of the run's earlier starts included."""
+
+    def before_rollout(self) -> None:
+        """Called before each rollout."""
+
+    def after_rollout(self, r: Rollout, scale: float, clipped: int) -> None:
+        """Called with each rollout before its first minibatch, with what its rewards were divided by, and how many the
+        clip cut."""
 
 
 class SelfPlayDataset(IterableDataset[Minibatch]):
@@ -50,36 +69,27 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
     Args:
         collector: plays and stores.
         learner: the module that learns.
+        iterations: counts them.
         rollout: sizes.
         estimator: advantages.
         scaler: reward scale.
         seed: of the permutations.
-        iteration: the number of the iteration about to be played.
-        begin: called before each rollout.
-        collected: told of each rollout before its first minibatch.
-        gather_returns: moments of every rank's episode returns, in rank order.
-        sum_ranks: sums a small tensor over ranks.
+        ranks: that learn together.
         ahead: collects one rollout ahead; unset, collection and update take turns.
     """
 
     def __init__(
-        self, collector: Collector, learner: Learner, rollout: RolloutSettings, estimator: AdvantageEstimator,
-        scaler: ReturnScaler, seed: int, iteration: Callable[[], int], begin: Callable[[], None],
-        collected: Callable[[Rollout, float, int], None],
-        gather_returns: Callable[[Moments], list[Moments]], sum_ranks: Callable[[torch.Tensor], torch.Tensor] | None,
-        ahead: Ahead | None = None,
+        self, collector: Collector, learner: Learner, iterations: Iterations, *, rollout: RolloutSettings,
+        estimator: AdvantageEstimator, scaler: ReturnScaler, seed: int, ranks: Ranks, ahead: Ahead | None = None,
     ) -> None:
         self.collector = collector
         self.learner = learner
+        self.iterations = iterations
         self.rollout = rollout
         self.estimator = estimator
         self.scaler = scaler
         self.seed = seed
-        self.iteration = iteration
-        self.begin = begin
-        self.collected = collected
-        self.gather_returns = gather_returns
-        self.sum_ranks = sum_ranks
+        self.ranks = ranks
         self.ahead = ahead
         self._learned: tuple[Rollout, torch.Tensor, torch.Tensor] | None = None
 
@@ -93,10 +103,10 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         start = time.perf_counter()
         advantage, target, clipped = self._advantages(r, gamma)
         r.seconds["advantages"] = time.perf_counter() - start
-        self.collected(r, self.scaler.scale, clipped)
+        self.iterations.after_rollout(r, self.scaler.scale, clipped)
         self._learned = (r, advantage, target)
         if self.ahead is not None:
-            self.begin()
+            self.iterations.before_rollout()
             self.ahead.start(self.learner.network, self.learner.gamma)
         for epoch in range(ppo.ppo_epochs):
             # A KL that is no number stops too; FiniteGuard says why at the iteration's end.
@@ -111,7 +121,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         """The iteration's rollout, and the discount its rewards were summed with."""
         network, gamma, ahead = self.learner.network, self.learner.gamma, self.ahead
         if ahead is None:
-            self.begin()
+            self.iterations.before_rollout()
             training = network.training
             network.eval()
             r = self.collector.collect(network, gamma=gamma)
@@ -119,7 +129,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
             return r, gamma
         lag = int(ahead.started)
         if not ahead.started:
-            self.begin()
+            self.iterations.before_rollout()
             ahead.start(network, gamma)
         start = time.perf_counter()
         r, gamma = ahead.take()
@@ -130,18 +140,18 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         """The permutation of this iteration's rows in one PPO epoch, on their device."""
         assert self._learned is not None
         rows = self._learned[0].rows
-        draw = torch.Generator().manual_seed(stream_seed(self.seed, "minibatch", self.iteration(), epoch) >> 1)
+        draw = torch.Generator().manual_seed(stream_seed(self.seed, "minibatch", self.iterations.iteration, epoch) >> 1)
         return torch.randperm(len(self._learned[0].action), generator=draw).to(rows.device)
 
     def _actor_weights(self, order: torch.Tensor) -> Sequence[torch.Tensor | float]:
         """``Minibatch.actor_weight`` of every minibatch of a PPO epoch; one small sum over ranks for all of them."""
         minibatches = self.rollout.minibatches
-        if self.sum_ranks is None:
+        if self.ranks.alone:
             return [1.0] * minibatches
         assert self._learned is not None
         choice = self._learned[0].choice[order[: minibatches * self.rollout.minibatch_rows]]
         mine = choice.reshape(minibatches, -1).sum(dim=1).float()
-        ranks, *everyones = self.sum_ranks(torch.cat([torch.ones_like(mine[:1]), mine])).unbind()
+        ranks, *everyones = self.ranks.sum(torch.cat([torch.ones_like(mine[:1]), mine])).unbind()
         mean = torch.stack(everyones) / ranks
         return list((mine / mean.clamp(min=1.0 / ranks)).unbind())
 
@@ -176,7 +186,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
                 for seat in (0, 1)
                 if e.players[seat] == LEARNER and e.from_true_start and not e.staggered
             ]
-            self.scaler.merge(self.gather_returns(Moments.of(np.array(returns))))
+            self.scaler.merge(self.ranks.gather(Moments.of(np.array(returns))))
             scaled, clipped = self.scaler.scaled(cells.reward.cpu().numpy())
             cells = type(cells)(
                 cells.row, torch.from_numpy(scaled).to(cells.reward.device), cells.duration, cells.end,
@@ -186,5 +196,5 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         row, size = cells.row.cpu().numpy(), a.cpu().numpy()
         r.value_errors = value_errors(row, size, r.episodes, r.ended_in, self.collector.first)
         if ppo.normalise_advantage:
-            return normalise(a, r.choice, self.sum_ranks), target, clipped
+            return normalise(a, r.choice, self.ranks.sum), target, clipped
         return torch.where(r.choice, a, 0.0), target, clipped

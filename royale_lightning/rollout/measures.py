@@ -1,4 +1,4 @@
-"""An iteration's figures, as functions of what was played; a figure that nobody measured is absent, never 0.
+"""An iteration's figures and results, as functions of what was played; what nobody measured is absent, never 0.
 
 Every figure has one population, which its declaration (:mod:`royale_lightning.metrics.declarations`) names: episodes
 that began at a true start and were not staggered, the learner's own seats of them, or the choice rows of the rollout.
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..battle.actions import ActionLayout
-from ..battle.opponents import PREFIX, is_scripted
-from ..battle.round import EpisodeRecord
-from ..battle.steps.arena import LEARNER
-from ..metrics.intervals import wilson
-from .start_metrics import learner_scores
+from ..battle.players import LEARNER, is_scripted, live_player, short_name
+from ..battle.round import START_KINDS, EpisodeRecord
+from ..ladder.results import TRUE_START, Result
+from ..metrics.intervals import Z95, wilson
 
 if TYPE_CHECKING:
     from ..battle.steps.sources import RolloutSource
@@ -33,7 +32,8 @@ TILES_LEAST = 100
 #: Tiles a card's favourites are counted on.
 TOP_TILES = 10
 _TICKS_A_MINUTE = 1200
-_Z95 = 1.959964
+#: Start kind of a first episode whose leading steps were random: a true start, but not the players' own battle.
+STAGGERED = "staggered"
 
 
 def rollout_figures(r: Rollout, used: int, scale: float, clipped: int) -> dict[str, float]:
@@ -183,6 +183,92 @@ def play_figures(
     return m
 
 
+# ---- by where an episode began; a figure without a kind of start counts true starts alone ----------------------------
+def learner_scores(record: EpisodeRecord) -> list[tuple[int, float]]:
+    """``(seat, score)`` of an episode's learner seats whose result says something: played to an end, not a mirror.
+
+    In a restarted mirror battle that is the credited seat's, for a start belongs to one seat; in a mirror battle from
+    its true start it is none, since both seats' scores sum to 1 whatever the learner does.
+    """
+    seats = [s for s in (0, 1) if record.players[s] == LEARNER]
+    if len(seats) == 2:
+        seats = [] if record.start.seat is None else [record.start.seat]
+    return [(s, score) for s in seats if (score := record.score(s)) is not None]
+
+
+def value_errors(
+    row: np.ndarray, advantage: np.ndarray, episodes: Sequence[EpisodeRecord], ended_in: Sequence[int], first: int
+) -> list[tuple[float | None, float | None]]:
+    """How wrong the critic was in each episode: mean absolute advantage of a seat's rows.
+
+    Jiang, Grefenstette and Rocktaeschel 2021, "Prioritized level replay", section 3, "L1 value loss".
+
+    Args:
+        row: int64 ``[rounds, slots]``, -1 for a hole.
+        advantage: float32 ``[rows]``, not normalised.
+        episodes: ascending by round and battle.
+        ended_in: their rounds.
+        first: global id of the first battle.
+
+    Returns:
+        Per episode ``(blue, red)``, over the rows of this iteration; None for a seat without one.
+    """
+    held = row >= 0
+    size = np.where(held, np.abs(advantage.astype(np.float64))[row], 0.0)
+    until = (np.concatenate([np.zeros_like(size[:1]), size.cumsum(0)]), np.pad(held.cumsum(0), ((1, 0), (0, 0))))
+    begun = np.zeros(row.shape[1], dtype=np.int64)
+    out: list[tuple[float | None, float | None]] = []
+    for episode, end in zip(episodes, ended_in, strict=True):
+        seats: list[float | None] = []
+        for slot in (2 * (episode.battle - first), 2 * (episode.battle - first) + 1):
+            total, count = (float(x[end + 1, slot] - x[begun[slot], slot]) for x in until)
+            seats.append(total / count if count else None)
+            begun[slot] = end + 1
+        out.append((seats[0], seats[1]))
+    return out
+
+
+def by_start(
+    episodes: Sequence[EpisodeRecord], game_steps: Mapping[str, int],
+    errors: Sequence[tuple[float | None, float | None]],
+) -> dict[str, float]:
+    """Metrics ``start/KIND/...`` of every kind that was played.
+
+    Args:
+        episodes: finished in this iteration; staggered ones count nowhere.
+        game_steps: played in this iteration, by kind of start, of finished and running episodes alike.
+        errors: :func:`value_errors` of the episodes.
+
+    Returns:
+        ``episodes``, ``step_share`` (of all game steps), and where an episode ended: ``ticks``, ``truncated``,
+        ``return`` (undiscounted), ``value_error`` (both of learner seats) and ``score`` (:func:`learner_scores`).
+    """
+    total = sum(game_steps.values())
+    out: dict[str, float] = {}
+    for kind in START_KINDS:
+        at = [i for i, e in enumerate(episodes) if e.start.kind == kind and not e.staggered]
+        mine = [episodes[i] for i in at]
+        if not mine and not game_steps.get(kind):
+            continue
+        name = f"start/{kind}"
+        out[f"{name}/episodes"] = len(mine)
+        out[f"{name}/step_share"] = game_steps.get(kind, 0) / max(1, total)
+        if mine:
+            out[f"{name}/ticks"] = float(np.mean([e.ticks for e in mine]))
+            out[f"{name}/truncated"] = float(np.mean([e.truncated for e in mine]))
+            out[f"{name}/return"] = float(
+                np.mean([e.returns[s] for e in mine for s in (0, 1) if e.players[s] == LEARNER])
+            )
+        wrong = [w for i in at for s in (0, 1) if episodes[i].players[s] == LEARNER and (w := errors[i][s]) is not None]
+        if wrong:
+            out[f"{name}/value_error"] = float(np.mean(wrong))
+        scores = [score for e in mine for _, score in learner_scores(e)]
+        if scores:
+            out[f"{name}/score"] = float(np.mean(scores))
+    return out
+
+
+# ---- over many iterations, and as results ----------------------------------------------------------------------------
 class TrainingScores:
     """The learner's results over its last battles: per opponent, per kind of opponent, per seat of mirror battles."""
 
@@ -199,7 +285,7 @@ class TrainingScores:
                 continue
             for seat, score in learner_scores(e):
                 other = e.players[1 - seat]
-                name = other.removeprefix(PREFIX) if is_scripted(other) else "pool"
+                name = short_name(other) if is_scripted(other) else "pool"
                 self._scores.setdefault(name, []).append(score)
         for window in self._scores.values():
             del window[:-SCORE_WINDOW]
@@ -215,7 +301,7 @@ class TrainingScores:
         if len(self._blue) >= SEAT_LEAST:
             blue = float(np.mean(self._blue))
             m["battle/blue_score"] = blue
-            m["battle/blue_low"], m["battle/blue_high"] = wilson(blue, len(self._blue), _Z95)
+            m["battle/blue_low"], m["battle/blue_high"] = wilson(blue, len(self._blue), Z95)
         return m
 
     def state_dict(self) -> dict[str, Any]:
@@ -224,3 +310,29 @@ class TrainingScores:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._scores = {k: list(v) for k, v in state["scores"].items()}
         self._blue = list(state["blue"])
+
+
+def training_results(episodes: Sequence[EpisodeRecord], iteration: int, game_steps: int) -> list[Result]:
+    """One result of kind ``train`` per decided episode; one that was cut short decided nothing.
+
+    Args:
+        episodes: finished in this iteration.
+        iteration: counted from 1; the learner of iteration n has had n - 1 updates, ``live:<n - 1>``.
+        game_steps: of the run so far.
+    """
+    learner = live_player(iteration - 1)
+    return [
+        Result(
+            kind="train", blue=blue, red=red, seed=e.seed, winner=e.winner, ticks=e.ticks, crowns=e.crowns,
+            iteration=iteration, game_step=game_steps, start=_start(e),
+        )
+        for e in episodes if e.winner >= 0
+        for blue, red in [[learner if p == LEARNER else p for p in e.players]]
+    ]
+
+
+def _start(e: EpisodeRecord) -> str:
+    if e.staggered:
+        return STAGGERED
+    # The constant itself: the log leaves a default out by identity, and a resumed battle's kind is another object.
+    return TRUE_START if e.from_true_start else e.start.kind

@@ -125,12 +125,8 @@ class OpponentShares:
         """The matchmaker of a run with this many battles over all ranks."""
         where = "opponents.matchmaker"
         shares = (self.mirror, self.pool, self.scripted)
-        made = Part.of(self.matchmaker, where, MATCHMAKERS).build(
-            where, seed, battles, *shares, tuple(self.scripted_opponents)
+        matchmaker = Part.of(self.matchmaker, where, MATCHMAKERS)
+        made: Matchmaker = matchmaker.build(
+            where, seed, battles, *shares, tuple(self.scripted_opponents), kind=Matchmaker
         )
-        if not isinstance(made, Matchmaker):
-            raise UserError(
-                f"{where}: {type(made).__name__} is no Matchmaker; derive it from "
-                "royale_lightning.ladder.Matchmaker"
-            )
         return made

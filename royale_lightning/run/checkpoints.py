@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import zipfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from .atomic import publish, write_atomic
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -44,13 +44,26 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
         return {}
 
 
+def publish_checkpoint(partial: Path, path: Path, facts: Mapping[str, Any]) -> None:
+    """Give a complete checkpoint its name, and list it.
+
+    What the manifest says of an earlier file of this name goes first: held against it, the new one would be damaged
+    if the process ended between the two steps.
+    """
+    if path.name in read_manifest(path.parent):
+        _write(path.parent, {k: v for k, v in read_manifest(path.parent).items() if k != path.name})
+    publish(partial, path)
+    write_manifest(path.parent, path, facts)
+
+
 def write_manifest(folder: Path, path: Path, facts: Mapping[str, Any]) -> None:
     """List ``path`` with its hash and some facts, and drop the entries of files that are gone."""
     files = {k: v for k, v in read_manifest(folder).items() if (folder / k).is_file()}
-    files[path.name] = {"sha256": sha256(path), "bytes": path.stat().st_size, **facts}
-    partial = folder / f"{MANIFEST}.partial"
-    partial.write_text(json.dumps({"schema": SCHEMA, "files": files}, indent=1) + "\n", encoding="utf-8")
-    publish(partial, folder / MANIFEST)
+    _write(folder, {**files, path.name: {"sha256": sha256(path), "bytes": path.stat().st_size, **facts}})
+
+
+def _write(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    write_atomic(folder / MANIFEST, json.dumps({"schema": SCHEMA, "files": files}, indent=1).encode() + b"\n")
 
 
 def damage(path: Path) -> str | None:
@@ -102,17 +115,3 @@ def check_room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < size:
         raise OSError(f"it needs {size / 1e6:.0f} MB and {free / 1e6:.0f} MB are free")
-
-
-def publish(partial: Path, path: Path) -> None:
-    """Give a complete file its name: after a crash there is the old file, the new one, or none, but no half."""
-    with partial.open("rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    # The new name itself must survive a power failure; Windows cannot open a folder, and needs no sync of one.
-    if os.name == "posix":
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -24,6 +24,7 @@ import yaml
 
 from ..errors import UserError
 from ..parts import renamed
+from .atomic import write_atomic
 
 #: Carries the decision from the launching process to its child ranks.
 RUN_DIR_ENV = "ROYALE_LIGHTNING_RUN_DIR"
@@ -150,9 +151,7 @@ def save_config(folder: Path, text: str, ckpt_path: str | None) -> Path:
     number = max(_numbered_configs(folder), default=-1) + 1
     path = folder / ("config.yaml" if number == 0 else f"config.{number}.yaml")
     origin = f"# continued from {ckpt_path}\n" if ckpt_path else ""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(origin + text, encoding="utf-8")
-    os.replace(partial, path)
+    write_atomic(path, (origin + text).encode())
     return path
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from ..errors import UserError
 
 #: Seconds of rows that a power failure may cost; a checkpoint syncs in any case.
 SYNC_SECONDS = 10.0
@@ -59,6 +61,47 @@ class JsonLines:
         if not self._file.closed:
             self.sync()
             self._file.close()
+
+
+def complete_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a log in their order, each with its newline; none for a missing file.
+
+    A last line without its newline is still being written, or was torn by a crash, and is left out.
+
+    Args:
+        path: a log, which another process may be writing.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield line
+
+
+def read_rows(path: Path, *, skip_damaged: bool = False) -> Iterator[dict[str, Any]]:
+    """The objects of a log, one of each of its :func:`complete_lines`.
+
+    Args:
+        path: a log, which another process may be writing.
+        skip_damaged: leave out lines that are no JSON object, for a view that shows what there is.
+
+    Raises:
+        UserError: a line is no JSON object.
+    """
+    for number, line in enumerate(complete_lines(path), 1):
+        try:
+            row = json.loads(line)
+        except ValueError as problem:
+            row, why = None, str(problem)
+        else:
+            why = f"it holds {type(row).__name__}"
+        if isinstance(row, dict):
+            yield row
+        elif not skip_damaged:
+            raise UserError(
+                f"{path}, line {number} is no JSON object ({why}); remove the line, or bring the log back from a copy"
+            )
 
 
 def _end_of_last_line(path: Path) -> int:

@@ -69,7 +69,8 @@ def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, A
     Raises:
         UserError: a player is neither a bot nor a scripted opponent, or two bots cannot meet.
     """
-    from ..battle.opponents import EXTRA, LADDER, PREFIX, make_opponent
+    from ..battle.opponents import EXTRA, LADDER, make_opponent
+    from ..battle.players import scripted_player, short_name
     from ..battle.spec import BattleSpec
     from ..bots.bot import Bot, check_same_rows
     from ..bots.bot_files import SHIPPED
@@ -77,15 +78,15 @@ def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, A
     names: list[str] = []
     bots: dict[str, Any] = {}
     for label, text in zip("ab", (a, b), strict=True):
-        if text.removeprefix(PREFIX) in (*LADDER, *EXTRA):
-            names.append(PREFIX + text.removeprefix(PREFIX))
+        if short_name(text) in (*LADDER, *EXTRA):
+            names.append(scripted_player(text))
             continue
         if not Path(text).exists() and _CLASS_PATH.fullmatch(text):
             try:
                 make_opponent(text)  # before anything is played
             except UserError as exc:
                 raise UserError(f"player {text!r} is no path, and as an opponent of your own: {exc}") from exc
-            names.append(PREFIX + text)
+            names.append(scripted_player(text))
             continue
         if not Path(text).exists() and text not in SHIPPED:
             known = (*LADDER, *EXTRA, *SHIPPED)

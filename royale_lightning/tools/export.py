@@ -13,6 +13,7 @@ import numpy as np
 
 from ..bots.measure import DEFAULT_SEED
 from ..errors import UserError
+from ..run.atomic import partial_of, publish, write_atomic
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +53,6 @@ def main(argv: Sequence[str]) -> int:
     from rich.console import Console
 
     from ..bots.bot import Bot
-    from ..bots.bot_files import write_atomic
 
     bot = Bot.load(args.bot, sharp=args.sharp)
     result = export_bot(bot, args.to, args.out)
@@ -107,7 +107,7 @@ def export_bot(bot: Bot, to: str, out: Path) -> dict[str, Any]:
         ) from exc
     meta = {"bot": json.dumps(bot.record.as_dict()), "inputs": json.dumps(_described(graph, arguments))}
     out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f"{out.name}.partial")
+    partial = partial_of(out)
     if to == "onnx":
         action, found = _write_onnx(program, graph, arguments, partial, meta)
     else:
@@ -121,7 +121,7 @@ def export_bot(bot: Bot, to: str, out: Path) -> dict[str, Any]:
             f"the {to} file would answer otherwise than the bot: log-probabilities differ by {off:.2g} (tolerance "
             f"{TOLERANCE:g}) and {int((action != live_action).sum())} of {len(action)} actions; it was not kept"
         )
-    partial.replace(out)
+    publish(partial, out)
     return {
         "file": str(out), "bytes": out.stat().st_size, "decisions": len(rows), "largest_difference": off,
         "actions_equal": equal,

@@ -43,19 +43,20 @@ def main(argv: Sequence[str]) -> int:
 
     from rich.console import Console
 
-    from ..battle.opponents import PREFIX, make_opponent
+    from ..battle.opponents import make_opponent
+    from ..battle.players import scripted_player
     from ..bots.bot_files import read_bot
     from ..bots.snapshots import FOLDER
     from ..errors import UserError
     from ..ladder.admission import judge
-    from ..ladder.gate.gate import GATES
+    from ..ladder.gate.gate import GATES, PromotionGate
     from ..ladder.ladder import Ladder, read_state
     from ..parts import Part
 
-    anchors = [PREFIX + a.removeprefix(PREFIX) for a in args.anchors]
+    anchors = [scripted_player(a) for a in args.anchors]
     for anchor in anchors:
         make_opponent(anchor)
-    gate = Part.of(args.gate, "--gate", GATES).build("--gate")
+    gate = Part.of(args.gate, "--gate", GATES).build("--gate", kind=PromotionGate)
     read_state(args.run)
     inside = args.run / FOLDER / args.candidate
     path = inside if inside.is_dir() else Path(args.candidate)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import UserError
+from ..run.jsonl import read_rows
 
 #: Trainer and module settings of each row of the table.
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -51,7 +51,7 @@ def train(folder: Path, config: Path, settings: tuple[str, ...]) -> dict[str, fl
     )
     if done.returncode:
         raise UserError(f"training with {' '.join(settings)} failed:\n{done.stderr.strip()[-2000:]}")
-    return figures([json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()])
+    return figures(list(read_rows(folder / "metrics.jsonl")))
 
 
 def main() -> int:

@@ -69,9 +69,10 @@ def read_ladder(run: Path) -> dict[str, Any]:
     Raises:
         UserError: the run has no ladder.
     """
+    from ..battle.players import is_live
     from ..ladder.ladder import read_state
     from ..ladder.ratings.rating import DavidsonRater
-    from ..ladder.results import LIVE, read_results
+    from ..ladder.results import read_results
 
     state = read_state(run)
     ratings = DavidsonRater().rate(read_results(results_log(run), "eval"))
@@ -86,7 +87,7 @@ def read_ladder(run: Path) -> dict[str, Any]:
     unknown = {"rating": None, "se": None, "games": 0, "over_champion": None}
     members = [{**m, **known.get(m["snapshot"], unknown)} for m in state["members"]]
     inside = {m["snapshot"] for m in members}
-    live = [p for p in known if p.startswith(LIVE)]
+    live = [p for p in known if is_live(p)]
     # Of the learner only its last self: every rating of it is a player of its own.
     hidden = sorted(live, key=lambda p: int(p.split(":")[1]))[:-1]
     others = [{"id": p, **known[p]} for p in known if p not in inside and p not in hidden]

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..run.atomic import write_atomic
+
 
 def write_json(file: Path | None, tool: str, inputs: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     """``{"schema": 1, "tool", "inputs", "result"}``, atomically; nothing without a file."""
     if file is None:
         return
-    from ..bots.bot_files import write_atomic
-
     out = {"schema": 1, "tool": tool, "inputs": dict(inputs), "result": dict(result)}
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, json.dumps(out, indent=1, allow_nan=False).encode() + b"\n")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..bots.measure import DEFAULT_SEED
+from ..run.atomic import write_atomic
 from .evaluate import PLAYER, load_pair
 from .output import write_json
 
@@ -41,9 +42,12 @@ def main(argv: Sequence[str]) -> int:
     (blue, red), players, spec = load_pair(args.blue, args.red, args.sharp)
     (replay,) = write_replays(players, [PlannedGame(blue, red, args.seed)], spec, args.out)
     page = replay.page
-    if args.html is not None:
+    if args.html is not None and args.html.resolve() != page.resolve():
         args.html.parent.mkdir(parents=True, exist_ok=True)
-        page = replay.page.replace(args.html)
+        # Copied: a rename cannot reach another disk.
+        write_atomic(args.html, page.read_bytes())
+        page.unlink()
+        page = args.html
     record = replay.record
     write_json(
         args.json, "play", {"blue": args.blue, "red": args.red, "seed": args.seed, "sharp": args.sharp},

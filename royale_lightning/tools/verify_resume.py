@@ -30,7 +30,9 @@ from ..battle.steps.arena import default_threads
 from ..battle.steps.make_source import default_kind
 from ..errors import UserError
 from ..metrics.declarations import repeats
+from ..run.atomic import write_atomic
 from ..run.folder import saved_config
+from ..run.jsonl import read_rows
 
 _EPILOG = """\
 Arguments after the ones above go to every fit (--data.battle.deck random).
@@ -101,8 +103,7 @@ def _without_offsets(value: Any) -> Any:
 def rows_without_time(run: Path) -> dict[int, dict[str, float]]:
     """Iteration -> metric row. An iteration that is there twice would be a bug of its own, and raises."""
     rows: dict[int, dict[str, float]] = {}
-    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
+    for row in read_rows(run / "metrics.jsonl"):
         if row["iteration"] in rows:
             raise UserError(f"{run / 'metrics.jsonl'} has iteration {row['iteration']} twice")
         rows[row["iteration"]] = {k: v for k, v in row.items() if repeats(k)}
@@ -246,8 +247,6 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--iterations", default="2+2", metavar="N+M", help="before + after (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
     args, rest = parser.parse_known_args(list(argv))
-
-    from ..bots.bot_files import write_atomic
 
     before, after = _iterations(args.iterations)
     arguments = [*(x for c in args.config for x in ("--config", os.path.abspath(c))), *rest]

@@ -53,7 +53,7 @@ def test_a_mistake_is_named_at_once(settings: dict[str, Any], sentence: str) -> 
         ({"reward": "royale_lightning.battle.rewards.TowerReslt"}, "has no class 'TowerReslt'"),
         ({"reward": {"class_path": "tower_result", "init_args": {"towr": 1}}}, "did you mean 'tower'"),
         ({"reward": f"{__name__}.RaisesOnBind"}, "no such tower.*battle.reward"),
-        ({"reward": f"{__name__}.NotAReward"}, "no royalegym RewardFunction"),
+        ({"reward": f"{__name__}.NotAReward"}, "is no RewardFunction; derive it from royalegym.reward.RewardFunction"),
         ({"reward": {"class_path": "tower_result", "args": {}}}, "unknown key 'args'"),
         ({"observation": 3}, "battle.observation is 3"),
     ],

@@ -10,7 +10,8 @@ import pytest
 import royalegym
 from royalegym.evaluate import play_one
 
-from royale_lightning.battle.opponents import PREFIX, make_opponent
+from royale_lightning.battle.opponents import make_opponent
+from royale_lightning.battle.players import is_scripted
 from royale_lightning.battle.round import EpisodeRecord
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.bots.bot import Bot
@@ -46,7 +47,7 @@ def test_twenty_battles_agree_with_royalegym(entity_bot: Bot, bot: Bot, other: B
     env = bot.make_env(other)
     for game, record in zip(games, ours, strict=True):
         seats = [
-            make_opponent(n) if n.startswith(PREFIX) else players[n] for n in (game.blue, game.red)
+            make_opponent(n) if is_scripted(n) else players[n] for n in (game.blue, game.red)
         ]
         winner, ticks, _ = play_one(env, seats[0], seats[1], game.seed)
         crowns = tuple(p.crowns for p in env.battle_state.players)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import subprocess
@@ -16,7 +17,6 @@ import torch
 from royale_lightning.callbacks import RunCheckpoint
 from royale_lightning.errors import UserError
 from royale_lightning.rollout.data import SelfPlayData
-from royale_lightning.run import checkpoints as module_under_test
 
 Fit = Callable[..., Any]
 
@@ -82,7 +82,7 @@ def test_a_process_that_dies_while_writing_leaves_no_half_checkpoint(
     def die(*_: Any) -> None:
         raise Died
 
-    monkeypatch.setattr(module_under_test.os, "replace", die)
+    monkeypatch.setattr(os, "replace", die)
     with pytest.raises(Died):
         fit(ckpt_path=tmp_path / "checkpoints/last.ckpt", max_epochs=2)
     monkeypatch.undo()
@@ -95,7 +95,7 @@ def test_last_is_a_copy_where_there_are_no_links(fit: Fit, tmp_path: Path, monke
     def refuse(*_: Any) -> None:
         raise OSError("no links here")
 
-    monkeypatch.setattr(module_under_test.os, "link", refuse)
+    monkeypatch.setattr(os, "link", refuse)
     fit(max_epochs=1)
     folder = tmp_path / "checkpoints"
     assert (folder / "last.ckpt").read_bytes() == (folder / "iteration-000001.ckpt").read_bytes()

@@ -16,7 +16,7 @@ import yaml
 from lightning.pytorch import LightningModule, Trainer
 
 from royale_lightning.callbacks import StopAfter, iteration_row
-from royale_lightning.callbacks.row import iterations_done
+from royale_lightning.callbacks.base import iterations_done
 from royale_lightning.cli.console import main
 from royale_lightning.ladder.gate.gate import Judging, PromotionGate
 from royale_lightning.ladder.gate.pairs import PairRequest

@@ -6,13 +6,15 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from lightning.pytorch import Callback
 
-from royale_lightning.callbacks import iteration_row
-from royale_lightning.run.jsonl import JsonLines, discard_tail
+from royale_lightning.callbacks import LoggedCallback, add_to_next_row, iteration_row
+from royale_lightning.cli.trainer_defaults import defaults
+from royale_lightning.run.jsonl import JsonLines, discard_tail, read_rows
 
 Fit = Callable[..., Any]
 
@@ -69,6 +71,80 @@ def test_a_trainer_that_fits_twice_keeps_one_log(fit: Fit, tmp_path: Path) -> No
     trainer.fit_loop.max_epochs = 2
     trainer.fit(module, datamodule=data)
     assert [r["iteration"] for r in rows(tmp_path)] == [1, 2]
+
+
+def test_the_row_belongs_to_the_data_module_of_its_run(fit: Fit, tmp_path: Path) -> None:
+    rows_seen: list[dict[str, float]] = []
+
+    class Keep(Callback):
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            rows_seen.append(iteration_row(trainer))
+            add_to_next_row(trainer, "kept", float(len(rows_seen)))
+
+    (_, _, one), (_, _, other) = (fit(callbacks=[Keep()], max_epochs=1, default_root_dir=tmp_path / n) for n in "ab")
+    assert one.metric_row is not other.metric_row
+    assert one.metric_row.of(1, dict) is rows_seen[0]
+    assert "kept" not in rows_seen[1], "what one run noted for its next row is no other run's"
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
+def test_a_run_without_a_data_module_has_a_row_too(tmp_path: Path) -> None:
+    from lightning.pytorch import Trainer
+
+    from tests.support import tiny_run
+
+    data = tiny_run.TinyData()
+    trainer = Trainer(**defaults(default_root_dir=tmp_path, max_epochs=2, enable_model_summary=False))
+    trainer.fit(tiny_run.TinyModule(), train_dataloaders=tiny_run.TinyDataset(data))
+    assert [(r["iteration"], r["game_steps"], r["loss"]) for r in rows(tmp_path)] == [(1, 0, 0.5), (2, 0, 0.5)]
+
+
+class Diary(LoggedCallback):
+    log_file = "diary.jsonl"
+    offset_key = "diary_offset"
+
+
+def begun(folder: Path, state: dict[str, Any] | None = None, **trainer: Any) -> Diary:
+    diary = Diary()
+    if state is not None:
+        diary.load_state_dict(state)
+    told = {"is_global_zero": True, "fast_dev_run": False, "default_root_dir": str(folder), **trainer}
+    diary.on_fit_start(SimpleNamespace(**told), SimpleNamespace())  # type: ignore[arg-type]
+    return diary
+
+
+def entries(path: Path) -> list[int]:
+    return [row["n"] for row in read_rows(path)]
+
+
+def test_a_log_goes_back_to_the_checkpoint_also_in_a_fork(tmp_path: Path) -> None:
+    first = begun(tmp_path / "a")
+    for n in range(3):
+        first.append({"n": n})
+    saved = first.state_dict()
+    first.append({"n": 3})
+    first.on_exception(SimpleNamespace(), SimpleNamespace(), KeyboardInterrupt())  # type: ignore[arg-type]
+    again = begun(tmp_path / "a", saved)
+    assert again.set_aside == tmp_path / "a/diary.jsonl.discarded-1"
+    assert entries(tmp_path / "a/diary.jsonl") == [0, 1, 2]
+    assert entries(again.set_aside) == [3]
+    # A fork begins its own log, and what it promises is that one's length: 0 before its first line.
+    fork = begun(tmp_path / "b", saved)
+    unsaid = fork.state_dict()
+    assert unsaid == {"diary_offset": 0}
+    for n in (10, 11):
+        fork.append({"n": n})
+    fork.teardown(SimpleNamespace(), SimpleNamespace(), "fit")  # type: ignore[arg-type]
+    assert begun(tmp_path / "b", unsaid).set_aside is not None
+    assert entries(tmp_path / "b/diary.jsonl") == []
+
+
+@pytest.mark.parametrize("trainer", [{"is_global_zero": False}, {"fast_dev_run": True}])
+def test_other_ranks_and_trials_log_nothing(tmp_path: Path, trainer: dict[str, bool]) -> None:
+    diary = begun(tmp_path, **trainer)
+    diary.append({"n": 1})
+    assert diary.open_log() is None
+    assert not list(tmp_path.iterdir())
 
 
 def test_tails_are_moved_not_lost(tmp_path: Path) -> None:

@@ -90,6 +90,6 @@ def test_a_limit_by_minutes(fit: Callable[..., Any], monkeypatch: pytest.MonkeyP
         def on_train_epoch_start(self) -> None:
             now[0] += 40.0
 
-    monkeypatch.setattr("royale_lightning.callbacks.stop_after.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("royale_lightning.callbacks.stopping.time.monotonic", lambda: now[0])
     trainer, _, _ = fit(module=Slow(), callbacks=[StopAfter(minutes=2)])
     assert trainer.current_epoch == 3

@@ -18,7 +18,7 @@ from royale_lightning.battle.save_state import SaveStateCodec
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.stamp import Stamp, stamp_of
 from royale_lightning.callbacks import RestartHarvest
-from royale_lightning.callbacks.clock import PARTS
+from royale_lightning.callbacks.metric_log import PARTS
 from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
 from royale_lightning.metrics.declarations import undeclared

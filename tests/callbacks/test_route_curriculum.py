@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from royale_lightning.callbacks import RouteCurriculum
-from royale_lightning.callbacks.clock import PARTS
+from royale_lightning.callbacks.metric_log import PARTS
 from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
 from royale_lightning.metrics.declarations import undeclared

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from royale_lightning.battle.players import live_player
 from royale_lightning.errors import UserError
-from royale_lightning.ladder.results import LogMark, Result, ResultsLog, live_player, read_results
+from royale_lightning.ladder.results import LogMark, Result, ResultsLog, read_results
 
 
 def result(blue: str = "a", red: str = "b", seed: int = 1, winner: int = 0, **more: Any) -> Result:

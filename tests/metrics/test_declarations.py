@@ -14,7 +14,7 @@ import pytest
 from royale_lightning.battle.actions import ActionLayout
 from royale_lightning.battle.round import EpisodeRecord
 from royale_lightning.battle.rows.layout import Loss
-from royale_lightning.callbacks.clock import PARTS
+from royale_lightning.callbacks.metric_log import PARTS
 from royale_lightning.metrics.declarations import METRICS, declared, repeats, undeclared
 from royale_lightning.metrics.process import process_figures
 from royale_lightning.metrics.readme import PATH, page

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from royale_lightning.metrics.intervals import score_interval, wilson
+from royale_lightning.metrics.intervals import Z95, score_interval, wilson
 
-_Z95 = 1.959963984540054
 _SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), min_size=1, max_size=40).map(np.array)
 
 
@@ -20,7 +20,7 @@ _SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), min_size=1, max
 def test_all_won_gives_wilson_on_seeds(n: int, low: float, method: str) -> None:
     got = score_interval(np.ones(n), method=method)  # type: ignore[arg-type]
     assert got == (1.0, pytest.approx(low, abs=5e-4), 1.0)
-    assert got.low == pytest.approx(n / (n + _Z95**2))
+    assert got.low == pytest.approx(n / (n + Z95**2))
 
 
 @pytest.mark.parametrize(("n", "half"), [(10, 0.263), (20, 0.201), (50, 0.134), (100, 0.096)])
@@ -38,15 +38,15 @@ def test_all_lost_mirrors_all_won() -> None:
 
 def test_wilson_known_values() -> None:
     # Newcombe 1998, table I: 81 of 263 and 1 of 29 (method 3).
-    assert wilson(81 / 263, 263, _Z95) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert wilson(1 / 29, 29, _Z95) == pytest.approx((0.0061, 0.1718), abs=5e-5)
+    assert wilson(81 / 263, 263, Z95) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(1 / 29, 29, Z95) == pytest.approx((0.0061, 0.1718), abs=5e-5)
     assert wilson(0.5, 10, 0.0) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize(("x", "n"), [(1.1, 10), (-0.1, 10), (0.5, 0), (math.nan, 10), (0.5, math.nan)])
 def test_wilson_refuses_nonsense(x: float, n: float) -> None:
     with pytest.raises(ValueError, match="wilson needs"):
-        wilson(x, n, _Z95)
+        wilson(x, n, Z95)
 
 
 def test_effective_size_is_games_when_games_are_independent() -> None:
@@ -55,7 +55,7 @@ def test_effective_size_is_games_when_games_are_independent() -> None:
     n_e = 0.25 * 99 * 100 / float(((scores - 0.5) ** 2).sum())
     assert n_e == pytest.approx(198.0)
     got = score_interval(scores, method="effective")
-    assert (got.low, got.high) == pytest.approx(wilson(0.5, 198.0, _Z95))
+    assert (got.low, got.high) == pytest.approx(wilson(0.5, 198.0, Z95))
 
 
 def test_effective_size_contains_the_seats_correlation() -> None:
@@ -141,3 +141,7 @@ def test_coverage_of_the_effective_interval_near_one() -> None:
 def test_refusals(scores: list[float], options: dict, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         score_interval(np.array(scores), **options)
+
+
+def test_the_quantile_is_the_normal_distributions() -> None:
+    assert pytest.approx(NormalDist().inv_cdf(0.975), abs=5e-7) == Z95

@@ -240,5 +240,5 @@ def test_a_part_that_does_not_fit_is_one_sentence() -> None:
         build_network("entity", Inputs(INPUTS.layout, ActionLayout(4, 31, 18), 145, 237), seed=0)
     with pytest.raises(UserError, match="did you mean 'width'"):
         build_network({"class_path": "entity", "init_args": {"widht": 32}}, INPUTS, seed=0)
-    with pytest.raises(UserError, match="is not an ActorCritic"):
+    with pytest.raises(UserError, match="is no ActorCritic"):
         build_network("torch.nn.Identity", INPUTS, seed=0)

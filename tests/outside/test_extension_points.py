@@ -171,7 +171,7 @@ except UserError as refused:
 @pytest.mark.parametrize(
     ("battle", "told"),
     [
-        ({"reward": "my_lab.battles.Hoarder"}, "battle.reward: my_lab.battles.Hoarder gives a Hoarder"),
+        ({"reward": "my_lab.battles.Hoarder"}, "battle.reward: my_lab.battles.Hoarder is no RewardFunction"),
         ({"start": "my_lab.nowhere.X"}, "battle.start: cannot import 'my_lab.nowhere.X'"),
         ({"truncation": {"class_path": "my_lab.battles.Seconds", "init_args": {"second": 1}}}, "'seconds'"),
     ],

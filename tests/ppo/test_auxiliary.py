@@ -27,13 +27,14 @@ from royale_lightning.nn.protocol import ActorCritic, StagedLogits
 from royale_lightning.nn.rows import unpack
 from royale_lightning.parts import Part
 from royale_lightning.ppo.auxiliary import AuxiliaryLoss, Step, build_terms, gradient_shares
-from royale_lightning.ppo.imitation import Demonstrations, SelfImitation, smoothed_cross_entropy
+from royale_lightning.ppo.imitation import SelfImitation, smoothed_cross_entropy
 from royale_lightning.ppo.reference import KLToReference
 from royale_lightning.ppo.reference import kl_divergence as ours
 from royale_lightning.ppo.warm_start import load_actor
 from royale_lightning.rollout.collector import Collector
 from royale_lightning.rollout.data import inputs_of
 from royale_lightning.rollout.minibatch import Minibatch
+from royale_lightning.rollout.plan import Demonstrations, RunPlan
 
 ACTIONS = ActionLayout(slots=2, tiles_y=2, tiles_x=2, buttons=1)
 SPEC = BattleSpec(max_ticks=400)
@@ -111,15 +112,15 @@ class Shown:
 
 @dataclass
 class Archive:
-    """A data module whose archive holds one battle."""
+    """A data module whose plan has an archive that holds one battle."""
 
     shown: Demonstrations | None
     seed: int = 1
     iteration: int = 0
 
     @property
-    def demonstrations(self) -> Shown:
-        return Shown(self.shown)
+    def plan(self) -> RunPlan:
+        return RunPlan(demonstrations=Shown(self.shown))
 
 
 def test_a_reference_holds_the_policy_until_it_is_the_reference(
@@ -168,7 +169,7 @@ def test_imitation_makes_what_was_shown_likelier(batch: Minibatch) -> None:
 
 def test_imitation_without_an_archive_is_one_sentence() -> None:
     class Bare:
-        demonstrations = None
+        plan = RunPlan()
 
     with pytest.raises(UserError, match="without the callback RouteCurriculum none are archived"):
         SelfImitation(inputs_of(SPEC)).begin(Bare())

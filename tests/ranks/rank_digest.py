@@ -36,7 +36,7 @@ class RankDigest(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        collector = data.collector
+        collector, starts = data.collector, data.plan.starts
         here = collector.source.round
         line = {
             "iteration": data.iteration,
@@ -45,8 +45,8 @@ class RankDigest(Callback):
             "return_scale": data.scaler.scale,
             "rows": hashlib.sha256(here.rows[here.kind != IDLE].tobytes()).hexdigest(),
             "battles": sorted(b.assignment.battle for b in collector.source.save()),
-            "starts": hashlib.sha256(repr(data.starts.state()).encode()).hexdigest() if data.starts is not None else "",
-            "points": len(data.starts.pool.export_points()) if data.starts is not None else 0,
+            "starts": hashlib.sha256(repr(starts.state()).encode()).hexdigest() if starts is not None else "",
+            "points": len(starts.pool.export_points()) if starts is not None else 0,
             "pool": [data.ladder.pool.ids, data.ladder.pool.champion],
             "epochs": int(pl_module.iteration_metrics()["ppo/ppo_epochs_done"]),
         }

@@ -22,7 +22,7 @@ from royale_lightning.nn import build_network
 from royale_lightning.nn.protocol import ActorCritic
 from royale_lightning.ppo.module import SelfPlayModule
 from royale_lightning.rollout.collector import Cancelled, Collector
-from royale_lightning.rollout.data import SelfPlayData, inputs_of
+from royale_lightning.rollout.data import SelfPlayData, data_of, inputs_of
 from royale_lightning.rollout.overlap import Ahead
 from royale_lightning.rollout.settings import RolloutSettings
 from royale_lightning.rollout.staging import Staging
@@ -151,15 +151,21 @@ def test_a_run_with_overlap_is_one_update_behind(tmp_path: Path) -> None:
 
 
 def test_starts_in_the_middle_of_battles_and_overlap_refuse_each_other(tmp_path: Path) -> None:
-    from lightning.pytorch import Trainer
+    from lightning.pytorch import Callback, Trainer
 
     class Starts:
         def begin(self, battle: int, ordinal: int, players: tuple[str, str]) -> None:
             raise AssertionError
 
     data = SelfPlayData(SPEC, RolloutSettings(battles=2, rows_per_iteration=64, minibatch_rows=64, overlap=True))
-    data.starts = Starts()  # type: ignore[assignment]
-    trainer = Trainer(**defaults(default_root_dir=str(tmp_path), enable_progress_bar=False, accelerator="cpu"))
+
+    class Elsewhere(Callback):
+        def setup(self, trainer: Trainer, pl_module: object, stage: str) -> None:
+            data_of(trainer).register(starts=Starts())  # type: ignore[arg-type]
+
+    trainer = Trainer(**defaults(
+        default_root_dir=str(tmp_path), enable_progress_bar=False, accelerator="cpu", callbacks=[Elsewhere()]
+    ))
     with pytest.raises(UserError, match=r"rollout\.overlap is true"):
         trainer.fit(SelfPlayModule(), data)
 

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from royale_lightning.errors import UserError
 from royale_lightning.run import checkpoints as checkpoint_files
-from royale_lightning.run.checkpoints import check_room, damage, whole_checkpoint, write_manifest
+from royale_lightning.run.checkpoints import (
+    check_room,
+    damage,
+    publish_checkpoint,
+    whole_checkpoint,
+    write_manifest,
+)
 
 
 @pytest.fixture
@@ -92,3 +98,29 @@ def test_room_is_checked_first(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     check_room(folder, 3_000_000)
     with pytest.raises(OSError, match="needs 4 MB and 3 MB are free"):
         check_room(folder, 4_000_000)
+
+
+def test_a_process_that_ends_between_publishing_and_listing_leaves_no_damage(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A continued run writes an iteration again, under a name that the manifest lists with the old file's hash."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    path = folder / "iteration-000003.ckpt"
+    partial = folder / "iteration-000003.ckpt.partial"
+    torch.save({"weights": torch.arange(500.0) * 7}, partial)
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint_files, "write_manifest", killed)
+        with pytest.raises(Killed):
+            publish_checkpoint(partial, path, {"iteration": 3})
+    assert damage(path) is None
+    assert whole_checkpoint(path) == path
+    torch.save({"weights": torch.arange(500.0) * 7}, partial)
+    publish_checkpoint(partial, path, {"iteration": 3})
+    assert "iteration-000003.ckpt" in checkpoint_files.read_manifest(folder)
+    assert damage(path) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,18 @@ def test_exploit_trains_against_the_bot_alone_from_its_own_weights(
     results = [json.loads(x) for x in Path("response/results.jsonl").read_text().splitlines()]
     assert all(snapshot.name in (r["blue"], r["red"]) for r in results)
     assert Bot.load("response").record.game_steps == result["game_steps"] > 0
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="another file system is needed")
+def test_play_puts_its_page_on_another_disk(tmp_path: Path) -> None:
+    line = ["play", "noop", "random-0.9", "--out", str(tmp_path)]
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        page = Path(other, "deep", "page.html")
+        if Path(other).stat().st_dev == tmp_path.stat().st_dev:
+            pytest.skip("another file system is needed")
+        assert main([*line, "--html", str(page)]) == 0
+        assert page.read_text().startswith("<!")
+        assert not list(tmp_path.glob("*.html"))
+    beside = next(tmp_path.glob("*.msgpack")).with_suffix(".html")
+    assert main([*line, "--html", str(beside)]) == 0
+    assert beside.is_file()

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import UserError
-from ..opponents import PREFIX, is_scripted, make_opponent, reads_observation
+from ..opponents import make_opponent, reads_observation
+from ..players import LEARNER, is_scripted, short_name
 from ..prepare import prepare
 from ..round import (
     CHOICE,
@@ -43,7 +44,6 @@ from .frame_history import StackedGame
 from .game import Game
 
 #: The player whose decisions are stored. Any other name that is not scripted is a policy too, and only acts.
-LEARNER = "learner"
 #: Uniform draws of a battle's episode are made in blocks of this many game steps.
 _BLOCK = 64
 
@@ -227,7 +227,7 @@ class Arena:
             action = -1
         if not (0 <= action < len(mask) and mask[action]):
             raise UserError(
-                f"opponent {s.player.removeprefix(PREFIX)} chose {chosen!r} at game step {e.game_step}; act() must "
+                f"opponent {short_name(s.player)} chose {chosen!r} at game step {e.game_step}; act() must "
                 "return the index of an action that its mask allows"
             )
         return action

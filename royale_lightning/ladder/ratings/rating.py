@@ -14,19 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...battle.opponents import PREFIX
+from ...battle.players import scripted_player
 from ...errors import UserError
+from ...metrics.intervals import Z95
 from ..results import Result
 from .davidson import DavidsonFit, fit_davidson, outcomes
 from .elo import NATURAL_PER_ELO
 from .matches import SCORES, Matches, count_matches
 
 #: Rating 0 by definition: the opponent that never acts, so that every run has the same zero.
-ANCHOR = PREFIX + "noop"
+ANCHOR = scripted_player("noop")
 #: Complete pairs from which the correlation of a seed's two games is estimated; its own error is then below 0.15.
 MIN_PAIRS = 50
-#: Normal quantile of 95 % two-sided intervals.
-Z95 = 1.959963984540054
 
 
 class Rating(NamedTuple):

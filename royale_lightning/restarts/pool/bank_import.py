@@ -13,11 +13,12 @@ import numpy as np
 from royalegym.state_mutator import load_snapshots
 
 from ...battle.engine.engine import new_battle
+from ...battle.players import LEARNER
 from ...battle.round import Assignment
 from ...battle.save_state import Refused, SaveState, SaveStateCodec
 from ...battle.spec import BattleSpec
 from ...battle.stamp import Stamp
-from ...battle.steps.arena import LEARNER, build_games
+from ...battle.steps.arena import build_games
 from ...errors import UserError
 from ..records.bank import MAGIC, read_bank
 from ..records.episodes import partition_of, position_of

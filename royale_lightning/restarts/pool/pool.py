@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...battle.players import LEARNER
 from ...battle.stamp import Stamp
-from ...battle.steps.arena import LEARNER
 from ...errors import UserError
 from ..records.bank import BlobTable, pack_points, unpack_points
 from ..records.key import LABELS

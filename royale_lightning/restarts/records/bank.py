@@ -8,7 +8,6 @@ believed would play battles nobody recorded. In memory too each distinct save st
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 
 from ...battle.stamp import Stamp
 from ...errors import UserError
+from ...run.atomic import write_atomic
 from .points import RestartPoint, content_hash
 
 MAGIC = b"RLBANK\x00\x01"
@@ -156,13 +156,7 @@ def write_bank(path: Path, points: Sequence[RestartPoint]) -> None:
     """Write a bank; the file appears whole or not at all."""
     body = msgspec.msgpack.encode(pack_points(points))
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".part")
-    with aside.open("wb") as file:
-        file.write(MAGIC + _digest(body))
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    write_atomic(path, MAGIC + _digest(body) + body)
 
 
 def read_bank(path: Path, stamp: Stamp) -> list[RestartPoint]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ...battle.opponents import is_scripted
+from ...battle.players import LEARNER, is_scripted
 from ...battle.round import EpisodeRecord, Situation
-from ...battle.steps.arena import LEARNER
 from .key import Position
 from .route import Priority, Route, unpack_commands
 

@@ -10,9 +10,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from ...battle.opponents import is_scripted
+from ...battle.players import LEARNER, is_scripted
 from ...battle.round import EpisodeRecord
-from ...battle.steps.arena import LEARNER
 from ..records.episodes import learner_seats, partition_of, priority_of
 from ..records.points import RestartPoint
 from ..records.route import Priority, Route

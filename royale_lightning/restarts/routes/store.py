@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from ...battle.players import LEARNER
 from ...battle.stamp import Stamp
-from ...battle.steps.arena import LEARNER
 from ...errors import UserError
 from ..records.bank import pack_points, unpack_points
 from ..records.points import Bucket, RestartPoint

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...battle.players import LEARNER
 from ...battle.round import CHOICE, RUNNING, Assignment, Round
 from ...battle.rows.layout import MASK, RowLayout
 from ...battle.spec import BattleSpec
-from ...battle.steps.arena import LEARNER
 from ...battle.streams import generator, stream_seed
 
 #: Share of choices at which the random-legal policy waits, as RoyaleGym's random bot does by default.

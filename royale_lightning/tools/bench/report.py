@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ...errors import UserError
+from ...run.atomic import write_atomic
 
 SCHEMA, TOOL = 1, "bench"
 #: Columns of a table that goes to a file.
@@ -104,4 +105,4 @@ def show(name: str, report: Report, console: Console | None = None) -> None:
 def write(path: Path, inputs: dict[str, Any], report: Report) -> None:
     """Write the report's figures as JSON."""
     document = {"schema": SCHEMA, "tool": TOOL, "inputs": {**inputs, **machine()}, "result": report.result}
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_atomic(path, json.dumps(document, indent=2).encode() + b"\n")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UserError
+from ...run.jsonl import read_rows
 from . import find_config
 from .pairing import Ratio
 from .report import Report
@@ -175,7 +176,7 @@ def train_ours(folder: Path, seconds: float, config: Path | None, network: str, 
             if isinstance(exc, subprocess.TimeoutExpired):
                 raise UserError(f"our training was not over {GRACE:.0f} s after its time: {_last_line(log)}") from exc
             raise
-    metrics = read_rows(folder / "metrics.jsonl")
+    metrics = list(read_rows(folder / "metrics.jsonl"))
     if code or not metrics:
         raise UserError(f"our training ended with exit code {code}: {_last_line(log)}")
     return Trained.ours(metrics)
@@ -201,18 +202,10 @@ def train_theirs(folder: Path, seconds: float, seed: int) -> Trained:
                         break
                     raise UserError(f"RoyaleLearn finished no iteration within {seconds + GRACE:.0f} s")
                 time.sleep(_POLL)
-                metrics = read_rows(folder / "metrics.jsonl")
+                metrics = list(read_rows(folder / "metrics.jsonl"))
         finally:
             _end(p)
     return Trained.theirs(metrics)
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a log of metric rows that somebody may be writing."""
-    if not path.is_file():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in lines if line.strip()]
 
 
 def _end(p: subprocess.Popen[bytes]) -> None:

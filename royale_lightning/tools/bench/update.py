@@ -13,7 +13,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 import yaml
@@ -29,14 +29,14 @@ from ...errors import UserError
 from ...nn import build_network
 from ...nn.distribution import MaskedCategorical
 from ...nn.rows import unpack
-from ...parts import Part
 from ...ppo.loss import Stages, ppo_loss
 from ...ppo.module import SelfPlayModule
-from ...rollout.advantage import ESTIMATORS
+from ...ranks import Ranks
+from ...rollout.advantage import estimator_of
 from ...rollout.collector import Collector, Rollout
 from ...rollout.data import SelfPlayData
-from ...rollout.dataset import SelfPlayDataset
-from ...rollout.returns import Moments, ReturnScaler
+from ...rollout.dataset import Learner, SelfPlayDataset
+from ...rollout.returns import ReturnScaler
 from . import find_config
 from .pairing import Sides
 from .report import Report
@@ -174,11 +174,11 @@ class BareLoop:
         self.numbers = self.ppo.at(0)
         self.game_steps = self.iteration = 0
         self._kl: list[Tensor] = []
-        estimator = Part.of(self.ppo.advantage, "ppo.advantage", ESTIMATORS).build("ppo.advantage")
+        estimator = estimator_of(self.ppo.advantage)
         scaler = ReturnScaler(self.ppo.reward_clip)
         self._dataset = SelfPlayDataset(
-            self, self, data.rollout, estimator, scaler, data.seed,  # type: ignore[arg-type]
-            lambda: self.iteration, lambda: None, self._collected, _alone, None,
+            cast(Collector, self), cast(Learner, self), self, rollout=data.rollout, estimator=estimator, scaler=scaler,
+            seed=data.seed, ranks=Ranks(),
         )
 
     @property
@@ -189,7 +189,10 @@ class BareLoop:
         """In the place of a collector."""
         return again(self.rollout)
 
-    def _collected(self, r: Rollout, scale: float, clipped: int) -> None:
+    def before_rollout(self) -> None:
+        """Nothing to freeze: nobody is played."""
+
+    def after_rollout(self, r: Rollout, scale: float, clipped: int) -> None:
         del scale, clipped
         self.game_steps += r.game_steps
         self.iteration += 1
@@ -268,18 +271,34 @@ class Enough(Callback):
             trainer.should_stop = True
 
 
+class Replayed:
+    """The data module's iterations, without the ladder's table: nobody is played."""
+
+    def __init__(self, data: SelfPlayData) -> None:
+        self._data = data
+
+    @property
+    def iteration(self) -> int:
+        return self._data.iteration
+
+    def before_rollout(self) -> None: ...
+
+    def after_rollout(self, r: Rollout, scale: float, clipped: int) -> None:
+        self._data.after_rollout(r, scale, clipped)
+
+
 def replace_collector(data: SelfPlayData, replay: Replay) -> SelfPlayData:
     """The data module, its dataset built over ``replay`` instead of battles."""
     ppo = replay.bare.ppo
     data.scaler.clip = ppo.reward_clip
-    estimator = Part.of(ppo.advantage, "ppo.advantage", ESTIMATORS).build("ppo.advantage")
+    estimator = estimator_of(ppo.advantage)
 
     def build() -> SelfPlayDataset:
         assert data.trainer is not None
-        learner: Any = data.trainer.lightning_module
+        learner = cast(Learner, data.trainer.lightning_module)
         return SelfPlayDataset(
-            replay, learner, data.rollout, estimator, data.scaler, data.seed,  # type: ignore[arg-type]
-            lambda: data.iteration, lambda: None, data._collected, _alone, None,
+            cast(Collector, replay), learner, Replayed(data), rollout=data.rollout, estimator=estimator,
+            scaler=data.scaler, seed=data.seed, ranks=Ranks(),
         )
 
     data._build = build  # type: ignore[method-assign]
@@ -289,7 +308,3 @@ def replace_collector(data: SelfPlayData, replay: Replay) -> SelfPlayData:
 def again(r: Rollout) -> Rollout:
     """The rollout as if collected anew: its clock is written to by the dataset."""
     return dataclasses.replace(r, seconds=dict(r.seconds))
-
-
-def _alone(mine: Moments) -> list[Moments]:
-    return [mine]

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...errors import UserError
+from ...run.atomic import write_atomic
 from . import forecasts, installation
 from .patient import Patient
 
@@ -88,5 +89,5 @@ def main(argv: Sequence[str]) -> int:
     if target is not None:
         inputs = {"config": str(path) if path else None}
         out = {"schema": 1, "tool": "doctor", "inputs": inputs, "result": {"checks": [asdict(c) for c in checks]}}
-        target.write_text(json.dumps(out, indent=1) + "\n", encoding="utf-8")
+        write_atomic(target, json.dumps(out, indent=1).encode() + b"\n")
     return 1 if failed else 0

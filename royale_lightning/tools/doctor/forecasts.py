@@ -151,8 +151,9 @@ def _free_memory() -> int:
 
 def _worker_bytes(patient: Patient) -> int:
     """Resident memory of one worker with its battles, measured on one that is started for it."""
+    from ...battle.players import LEARNER
     from ...battle.round import Assignment
-    from ...battle.steps.arena import LEARNER, ArenaSettings
+    from ...battle.steps.arena import ArenaSettings
     from ...battle.steps.processes import ProcessSource
 
     data = patient.data

@@ -89,9 +89,10 @@ def mask(patient: Patient) -> str:
     """Random legal plays, eagerly, so that towers fall and buildings stand: the engine must take every one."""
     import numpy as np
 
+    from ...battle.players import LEARNER
     from ...battle.round import CHOICE, RUNNING, Assignment
     from ...battle.rows.layout import MASK
-    from ...battle.steps.arena import LEARNER, ArenaSettings
+    from ...battle.steps.arena import ArenaSettings
     from ...battle.steps.sources import InlineSource
     from ...battle.streams import generator, stream_seed
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import UserError
+from ...run.atomic import write_atomic
 
 _EPILOG = """\
 The page needs no network and nothing beside it: charts are drawn in it, replays are packed into it. It shows what the
@@ -45,7 +46,6 @@ def write_report(run: Path, out: Path | None = None, *, replays: int = 16) -> Pa
     Raises:
         UserError: the folder holds no run.
     """
-    from ...bots.bot_files import write_atomic
     from .page import render
     from .read import read_run
 

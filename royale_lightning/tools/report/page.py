@@ -13,6 +13,7 @@ from typing import Any
 
 from ...battle.round import START_KINDS, TRUE
 from ...metrics.declarations import METRICS
+from ...metrics.intervals import Z95
 from . import strength, svg
 from .read import Run
 from .svg import Series, number
@@ -158,7 +159,7 @@ def _ladder(run: Run) -> str:
             role += (", " if role else "") + "champion" if r.player == champion else ""
             over = ratings.difference(r.player, champion or "")
             # Without a champion there is nobody to be compared with, and the rating's own error is all there is.
-            told = f"± {1.96 * r.se:.0f}" if over is None else f"{over.elo:+.0f} ± {1.96 * over.se:.0f}"
+            told = f"± {Z95 * r.se:.0f}" if over is None else f"{over.elo:+.0f} ± {Z95 * over.se:.0f}"
             told = "" if r.player == champion else told.replace(" ", "&nbsp;")
             rows.append([_t(strength.short(r.player)), f"{r.elo:.0f}", told, str(r.games), _t(role)])
         column = "over the champion" if champion in ratings else "± 95 %"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...battle.opponents import PREFIX, is_scripted
-from ...metrics.intervals import wilson
+from ...battle.players import LEARNER, LIVE, is_live, is_scripted, short_name
+from ...metrics.intervals import Z95, wilson
 from .read import Row, Run
 from .svg import Series
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from ...ladder.ratings.rating import Rating, Ratings
     from ...ladder.results import Result
 
-_LEARNER = "live:"
-_Z = NormalDist().inv_cdf(0.975)
 #: Least battles of one point of a score's curve, and most points; the interval says how little ten battles are.
 _BATTLES, _CURVE = 10, 40
 #: Players of the payoff matrix, so that it stays readable.
@@ -49,12 +46,12 @@ def score_curves(run: Run) -> tuple[list[Series], bool]:
     """
     games: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for r in results_of(run):
-        seats = [p.startswith(_LEARNER) or p == "learner" for p in (r.blue, r.red)]
+        seats = [is_live(p) or p == LEARNER for p in (r.blue, r.red)]
         other = r.red if seats[0] else r.blue
         if r.kind != "train" or r.start != "true" or seats[0] == seats[1] or not is_scripted(other):
             continue
         score = 0.5 if r.winner == 2 else float(seats[r.winner])
-        games[other.removeprefix(PREFIX)].append((r.game_step, score))
+        games[short_name(other)].append((r.game_step, score))
     if games:
         return [_binned(name, games[name]) for name in sorted(games)], True
     out = []
@@ -73,7 +70,7 @@ def _binned(name: str, games: Sequence[tuple[int, float]]) -> Series:
     for first, end in pairwise(cuts):
         part = games[first:end]
         mean = sum(s for _, s in part) / len(part)
-        a, b = wilson(mean, len(part), _Z)
+        a, b = wilson(mean, len(part), Z95)
         x.append(sum(t for t, _ in part) / len(part))
         y.append(mean)
         low.append(a)
@@ -94,8 +91,8 @@ def rating_curve(run: Run) -> list[Series]:
     error |= zip(*run.column("ladder/over_champion_se"), strict=True)
     if not all(at in error for at in x):
         return [Series("learner", x, y)]
-    low = [a - _Z * error[at] for at, a in zip(x, y, strict=True)]
-    high = [a + _Z * error[at] for at, a in zip(x, y, strict=True)]
+    low = [a - Z95 * error[at] for at, a in zip(x, y, strict=True)]
+    high = [a + Z95 * error[at] for at, a in zip(x, y, strict=True)]
     out = [Series("learner", x, y, low, high)]
     cx, cy = run.column("ladder/champion_rating")
     return [*out, Series("champion", cx, cy)] if cx else out
@@ -114,7 +111,7 @@ def ratings_of(run: Run) -> Ratings | None:
 
 def rating_rows(ratings: Ratings) -> list[Rating]:
     """Strongest first; of the learner's selves the latest alone."""
-    live = sorted((p for p in ratings.players if p.startswith(_LEARNER)), key=lambda p: int(p.split(":")[1]))
+    live = sorted((p for p in ratings.players if is_live(p)), key=lambda p: int(p.split(":")[1]))
     return [r for r in ratings.ranking() if r.player not in live[:-1]]
 
 
@@ -132,9 +129,9 @@ def payoff(ratings: Ratings) -> tuple[list[str], list[list[tuple[float, int]]]]:
 
 def short(player: str) -> str:
     """A player's name for a table: ``push``, ``learner (120)``, or a snapshot's id without what all of them share."""
-    if player.startswith(_LEARNER):
-        return f"learner ({player.removeprefix(_LEARNER)})"
-    return player.removeprefix(PREFIX)
+    if is_live(player):
+        return f"learner ({player.removeprefix(LIVE)})"
+    return short_name(player)
 
 
 def score_rows(scores: Row, mode: str) -> list[tuple[str, float, float, float, str]]:

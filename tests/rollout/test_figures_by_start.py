@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from royale_lightning.battle.round import CURRICULUM, POOL, TRUE, EpisodeRecord, Start
-from royale_lightning.rollout.start_metrics import by_start, learner_scores, value_errors
+from royale_lightning.rollout.measures import by_start, learner_scores, value_errors
 
 WON = EpisodeRecord(
     battle=0, ordinal=1, players=("learner", "scripted:push"), seed=1, winner=0, truncated=False, ticks=3600,

@@ -1,4 +1,4 @@
-"""When to stop: the limits of this run, checked at an iteration's end only."""
+"""When a run stops: at its limits and at Ctrl-C or SIGTERM, each at an iteration's end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import time
 from lightning.pytorch import LightningModule, Trainer
 
 from ..errors import UserError
-from .base import RunCallback
-from .row import game_steps, iterations_done
+from ..ranks import Ranks
+from ..run.signals import StopSignals
+from .base import Phase, RunCallback, game_steps, iterations_done
 
 
 class StopAfter(RunCallback):
@@ -21,6 +22,8 @@ class StopAfter(RunCallback):
         game_steps: game steps of the whole run, resumed parts included.
         iterations: iterations of the whole run, resumed parts included.
     """
+
+    phase = Phase.LIMITS
 
     def __init__(
         self, minutes: float | None = None, game_steps: int | None = None, iterations: int | None = None
@@ -50,7 +53,7 @@ class StopAfter(RunCallback):
         if self.minutes is not None:
             # Clocks differ between ranks; one that stopped alone would leave the others waiting for it.
             late = time.monotonic() - self._started >= 60 * self.minutes
-            reached = trainer.strategy.reduce_boolean_decision(late, all=False) or reached
+            reached = Ranks.of(trainer).any(late) or reached
         if reached:
             trainer.should_stop = True
 
@@ -64,3 +67,39 @@ class StopAfter(RunCallback):
         if self.iterations is not None:
             left.append((self.iterations - iterations) * seconds_per_iteration)
         return max(0.0, min(left))
+
+
+class SignalStop(RunCallback):
+    """The first SIGINT or SIGTERM stops at the iteration's end, the second stops now.
+
+    After the first, the run ends like any other, its checkpoint written. The second raises
+    :class:`~royale_lightning.run.signals.StopNow`, and ``RunCheckpoint`` saves a checkpoint marked mid-iteration. Works
+    in a notebook too, where Lightning alone would end the cell with ``SystemExit`` and leave SIGINT ignored.
+    """
+
+    phase = Phase.SIGNALS
+
+    def __init__(self) -> None:
+        self._signals = StopSignals()
+
+    @property
+    def received(self) -> int | None:
+        """The signal that stopped the last run, if one did."""
+        return self._signals.received
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._signals.remember()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Not earlier: Lightning registers its handlers after on_fit_start, and would wrap ours in its own, which
+        # raises in the middle of an iteration.
+        self._signals.install()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # SIGTERM may reach one rank only; all must agree to stop.
+        if Ranks.of(trainer).any(self.received is not None):
+            trainer.should_stop = True
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        # After an exception Lightning calls no teardown hook, but restores all handlers itself.
+        self._signals.restore()
