@@ -30,8 +30,8 @@ OTHER = f"{__name__}.Other"
 
 
 def _inputs() -> Inputs:
-    battle = prepare(BattleSpec())
-    return Inputs(prepare(battle).row_layout, prepare(battle).action_layout, 145, 4)
+    known = prepare(BattleSpec())
+    return Inputs(known.row_layout, known.action_layout, 145, 4)
 
 
 @pytest.mark.parametrize(

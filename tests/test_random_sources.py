@@ -16,7 +16,7 @@ ALLOWED = {
     "nn/conv.py": {"torch.randn", "nn.init.normal_", "nn.init.zeros_"},
     "nn/entity_tokens.py": {"nn.init.normal_"},
     # States of a user's code, saved and restored; nothing is drawn.
-    "callbacks/global_random.py": {
+    "callbacks/checkpoint.py": {
         "np.random.get_state", "np.random.set_state", "random.getstate", "random.setstate",
     },
     "battle/streams.py": {"np.random.Generator", "np.random.PCG64"},

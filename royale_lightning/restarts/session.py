@@ -57,7 +57,7 @@ class PlayedIteration:
 
 
 class RestartSession:
-    """See the module; a :class:`~royale_lightning.rollout.starts.StartAuthority`.
+    """See the module; a :class:`~royale_lightning.rollout.plan.StartAuthority`.
 
     Args:
         spec: the battles.

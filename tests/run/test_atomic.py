@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import royale_lightning
-from royale_lightning import atomic
+from royale_lightning.run import atomic
 from royale_lightning.run.atomic import partial_of, publish, write_atomic
 
 _SIZE = 1 << 20
