@@ -117,8 +117,10 @@ def _to_wandb(run: Any, trainer: Trainer, pages: Mapping[str, Path]) -> None:
         shown["behaviour/placements"] = wandb.Html(style + heat(found.arena, dict(found.tiles), "placements"))
     ladder = getattr(trainer.datamodule, "ladder", None)  # type: ignore[attr-defined]
     if ladder is not None and ladder.ratings:
-        rows = [[name, r["rating"], r["se"], r["games"]] for name, r in ladder.ratings.items()]
+        rows = [
+            [name, r["rating"], r["se"], r["games"], bool(r.get("separable"))] for name, r in ladder.ratings.items()
+        ]
         rows.sort(key=lambda r: -r[1])
-        shown["ladder/ratings"] = wandb.Table(["player", "rating", "se", "games"], data=rows)
+        shown["ladder/ratings"] = wandb.Table(["player", "rating", "se", "games", "separable"], data=rows)
     if shown:
         run.log({**shown, CLOCK: _steps(trainer)})

@@ -10,7 +10,7 @@ from ..errors import UserError
 from ..ladder.ladder import Ladder
 from ..ladder.ratings.rating import RATERS, Rater
 from ..ladder.results import live_player
-from ..ladder.schedule import affordable, rating_games
+from ..ladder.schedule import affordable, rating_due, rating_games
 from ..ladder.seeds import rating_seeds
 from ..parts import Part, PartLike
 from .base import RunCallback, is_dry
@@ -22,18 +22,20 @@ PURPOSE = "rating"
 class RatingUpdate(RunCallback):
     """Rate the learner under its own name, ``live:<iteration>``, and everyone it has met.
 
-    Rated when the share of the run's game steps that is set apart for it pays for the battles. On two cores a run of
-    ``configs/first_bot.yaml`` rates itself about every two minutes.
+    Rated when the share of the run's game steps that is set apart for it pays for the battles, and the run has grown by
+    a hundredth since the last time. On two cores a run of ``configs/first_bot.yaml`` rates itself about every two
+    minutes.
 
     Adds to the rows of the iterations it rates ``ladder/rating`` and ``ladder/rating_se``, Elo points above the
-    opponent that never acts, and ``ladder/over_champion`` with its own, much smaller error: everybody's distance to
-    that opponent is uncertain, since nobody plays it closely, and it cancels from a difference. With a champion also
-    its rating, ``ladder/champion_rating``.
+    scripted opponent ``patient``; ``ladder/rating_separable``, 1 where the learner won all or lost all, so that the
+    number is the prior's choice; and ``ladder/over_champion`` with its own, smaller error: everybody's distance to the
+    anchor is uncertain together, and it cancels from a difference. With a champion also its rating,
+    ``ladder/champion_rating``.
 
     Args:
-        battles: of one rating; half against scripted opponents, half against snapshots, all of them on fresh seeds and
-            from both seats. 24 give a standard error of some 70 points, and the next ones share their errors through
-            the opponents they have in common.
+        battles: of one rating, on fresh seeds and from both seats, against the scripted opponents and snapshots that
+            say most (:func:`~royale_lightning.ladder.schedule.rating_games`). 24 give a standard error of some 70
+            points against equals.
         share: of the training's game steps. With the 0.06 of ``SnapshotPromotion`` the ladder stays within a tenth.
         rater: ``davidson`` or a ``Rater`` of your own.
     """
@@ -58,12 +60,15 @@ class RatingUpdate(RunCallback):
                 f"RatingUpdate.rater: {self.rater.class_path} is no Rater; derive it from "
                 "royale_lightning.ladder.ratings.rating.Rater"
             )
-        trainer.datamodule.ladder.rater = made  # type: ignore[attr-defined]
+        ladder: Ladder = trainer.datamodule.ladder  # type: ignore[attr-defined]
+        ladder.rater, ladder.rater_setting = made, self.rater
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         ladder: Ladder = trainer.datamodule.ladder  # type: ignore[attr-defined]
         steps, iteration = game_steps(trainer), iterations_done(trainer)
-        if is_dry(trainer) or affordable(self.share, steps, ladder.spent[PURPOSE], ladder.battle_steps) < self.battles:
+        if is_dry(trainer) or not rating_due(steps, ladder.progress.rated):
+            return
+        if affordable(self.share, steps, ladder.spent[PURPOSE], ladder.battle_steps) < self.battles:
             return
         live = live_player(iteration)
         before = ladder.seconds
@@ -75,16 +80,18 @@ class RatingUpdate(RunCallback):
 
     def _rate(self, ladder: Ladder, module: Any, live: str, iteration: int, steps: int) -> dict[str, float]:
         """In the leading process."""
-        played = {p: int(r["games"]) for p, r in ladder.ratings.items()}
         turn = ladder.progress.ratings
-        ladder.progress.ratings += 1
-        games = rating_games(live, ladder.pool.ids, played, turn, rating_seeds(turn, self.battles // 2))
+        ladder.progress.ratings, ladder.progress.rated = turn + 1, steps
+        games = rating_games(live, ladder.pool.ids, ladder.rate(), rating_seeds(turn, self.battles // 2))
         ladder.play(games, PURPOSE, iteration, steps, live={live: module.bot()})
         ratings = ladder.rate()
         champion = ladder.pool.champion or ""
         found: dict[str, float] = {}
         if (mine := ratings.of(live)) is not None:
-            found |= {"ladder/rating": mine.elo, "ladder/rating_se": mine.se}
+            found |= {
+                "ladder/rating": mine.elo, "ladder/rating_se": mine.se,
+                "ladder/rating_separable": float(mine.separable),
+            }
         if (theirs := ratings.of(champion)) is not None:
             found["ladder/champion_rating"] = theirs.elo
         if (over := ratings.difference(live, champion)) is not None:
