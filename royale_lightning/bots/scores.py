@@ -21,7 +21,7 @@ from ..battle.opponents import ACTING, LADDER
 from ..battle.players import scripted_player, short_name
 from ..battle.round import EpisodeRecord
 from ..errors import UserError
-from ..metrics.intervals import score_interval
+from ..metrics.intervals import mean_interval, score_interval
 from ..run.atomic import write_atomic
 from .bot import MODES, Bot, check_same_rows
 from .bot_files import run_folder_of
@@ -62,12 +62,14 @@ class OpponentScore:
 class ModeScores:
     """One way of acting against every opponent; ``mean_score`` weighs the opponents equally.
 
-    It has no interval on purpose: all opponents are met on the same seeds, where the bot spends the same draws, so
-    one lucky seed is lucky against several of them and their errors do not average out as independent ones would.
+    ``mean_low`` and ``mean_high`` are its 95 % interval with whole seeds as units (``intervals.mean_interval``): all
+    opponents are met on the same ones, so their errors do not average out as independent ones would.
     """
 
     opponents: dict[str, OpponentScore]
     mean_score: float
+    mean_low: float
+    mean_high: float
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,10 @@ class Scores:
                     mode, name, str(s.games), f"{s.wins}-{s.draws}-{s.losses}", f"{s.score:.3f}",
                     f"{s.low:.3f}–{s.high:.3f}", f"{s.mean_ticks:.0f}",
                 )
-            table.add_row(mode, "mean", "", "", f"{scores.mean_score:.3f}", "", "", style="bold", end_section=True)
+            table.add_row(
+                mode, "mean", "", "", f"{scores.mean_score:.3f}", f"{scores.mean_low:.3f}–{scores.mean_high:.3f}", "",
+                style="bold", end_section=True,
+            )
         return table
 
 
@@ -186,7 +191,7 @@ def score_table(
             for (label, _), record in zip(order, records, strict=True):
                 of[label].append(record)
             scores = {label: summarise(rs, rate) for label, rs in of.items()}
-            found[mode] = ModeScores(scores, float(np.mean([s.score for s in scores.values()])))
+            found[mode] = ModeScores(scores, *mean_interval(np.stack([pair_scores(rs) for rs in of.values()])))
     return Scores(checkpoint or bot.name, bot.record.game_steps, bot.trained_on.deck, seed, found)
 
 

@@ -128,6 +128,8 @@ def _rating(rows: Sequence[Mapping[str, float]]) -> str:
     rating, error = latest(rows, "ladder/rating"), latest(rows, "ladder/rating_se")
     if rating is None:
         return ""
+    if latest(rows, "ladder/rating_separable"):
+        return f"rating about {rating:.0f} Elo (swept: the number is the prior's)"
     over, over_error = latest(rows, "ladder/over_champion"), latest(rows, "ladder/over_champion_se")
     # A rating's own error is mostly everybody's distance to the anchor.
     if over is not None and over_error is not None:

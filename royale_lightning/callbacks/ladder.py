@@ -15,7 +15,7 @@ from ..ladder.eviction import EVICTIONS, EvictionPolicy
 from ..ladder.gate.gate import GATES, PromotionGate
 from ..ladder.ladder import Ladder
 from ..ladder.ratings.rating import RATERS, Rater
-from ..ladder.schedule import affordable, rating_games
+from ..ladder.schedule import affordable, rating_due, rating_games
 from ..ladder.seeds import rating_seeds
 from ..parts import Part, PartLike
 from ..rollout.data import data_of
@@ -105,18 +105,20 @@ class SnapshotPromotion(RunCallback):
 class RatingUpdate(RunCallback):
     """Rate the learner under its own name, ``live:<iteration>``, and everyone it has met.
 
-    Rated when the share of the run's game steps that is set apart for it pays for the battles. On two cores a run of
-    ``configs/first_bot.yaml`` rates itself about every two minutes.
+    Rated when the share of the run's game steps that is set apart for it pays for the battles, and the run has grown by
+    a hundredth since the last time. On two cores a run of ``configs/first_bot.yaml`` rates itself about every two
+    minutes.
 
     Adds to the rows of the iterations it rates ``ladder/rating`` and ``ladder/rating_se``, Elo points above the
-    opponent that never acts, and ``ladder/over_champion`` with its own, much smaller error: everybody's distance to
-    that opponent is uncertain, since nobody plays it closely, and it cancels from a difference. With a champion also
-    its rating, ``ladder/champion_rating``.
+    scripted opponent ``patient``; ``ladder/rating_separable``, 1 where the learner won all or lost all, so that the
+    number is the prior's choice; and ``ladder/over_champion`` with its own, smaller error: everybody's distance to the
+    anchor is uncertain together, and it cancels from a difference. With a champion also its rating,
+    ``ladder/champion_rating``.
 
     Args:
-        battles: of one rating; half against scripted opponents, half against snapshots, all of them on fresh seeds and
-            from both seats. 24 give a standard error of some 70 points, and the next ones share their errors through
-            the opponents they have in common.
+        battles: of one rating, on fresh seeds and from both seats, against the scripted opponents and snapshots that
+            say most (:func:`~royale_lightning.ladder.schedule.rating_games`). 24 give a standard error of some 70
+            points against equals.
         share: of the training's game steps. With the 0.06 of ``SnapshotPromotion`` the ladder stays within a tenth.
         rater: ``davidson`` or a ``Rater`` of your own.
     """
@@ -137,12 +139,16 @@ class RatingUpdate(RunCallback):
         return {"battles": self.battles, "share": self.share, "rater": self.rater}
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        data_of(trainer).ladder.rater = self.rater.build("RatingUpdate.rater", kind=Rater)
+        made = self.rater.build("RatingUpdate.rater", kind=Rater)
+        ladder = data_of(trainer).ladder
+        ladder.rater, ladder.rater_setting = made, self.rater
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         ladder = data_of(trainer).ladder
         steps, iteration = game_steps(trainer), iterations_done(trainer)
-        if is_dry(trainer) or affordable(self.share, steps, ladder.spent[RATING], ladder.battle_steps) < self.battles:
+        if is_dry(trainer) or not rating_due(steps, ladder.progress.rated):
+            return
+        if affordable(self.share, steps, ladder.spent[RATING], ladder.battle_steps) < self.battles:
             return
         live = live_player(iteration)
         before = ladder.seconds
@@ -154,16 +160,18 @@ class RatingUpdate(RunCallback):
 
     def _rate(self, ladder: Ladder, module: Any, live: str, iteration: int, steps: int) -> dict[str, float]:
         """In the leading process."""
-        played = {p: int(r["games"]) for p, r in ladder.ratings.items()}
         turn = ladder.progress.ratings
-        ladder.progress.ratings += 1
-        games = rating_games(live, ladder.pool.ids, played, turn, rating_seeds(turn, self.battles // 2))
+        ladder.progress.ratings, ladder.progress.rated = turn + 1, steps
+        games = rating_games(live, ladder.pool.ids, ladder.rate(), rating_seeds(turn, self.battles // 2))
         ladder.play(games, RATING, iteration, steps, live={live: module.bot()})
         ratings = ladder.rate()
         champion = ladder.pool.champion or ""
         found: dict[str, float] = {}
         if (mine := ratings.of(live)) is not None:
-            found |= {"ladder/rating": mine.elo, "ladder/rating_se": mine.se}
+            found |= {
+                "ladder/rating": mine.elo, "ladder/rating_se": mine.se,
+                "ladder/rating_separable": float(mine.separable),
+            }
         if (theirs := ratings.of(champion)) is not None:
             found["ladder/champion_rating"] = theirs.elo
         if (over := ratings.difference(live, champion)) is not None:

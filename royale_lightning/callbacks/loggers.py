@@ -118,8 +118,10 @@ def _to_wandb(run: Any, trainer: Trainer, pages: Mapping[str, Path]) -> None:
         shown["behaviour/placements"] = wandb.Html(style + heat(found.arena, dict(found.tiles), "placements"))
     ladder = data_of(trainer).ladder
     if ladder.ratings:
-        rows: list[list[Any]] = [[name, r["rating"], r["se"], r["games"]] for name, r in ladder.ratings.items()]
+        rows: list[list[Any]] = [
+            [name, r["rating"], r["se"], r["games"], bool(r.get("separable"))] for name, r in ladder.ratings.items()
+        ]
         rows.sort(key=lambda r: -r[1])
-        shown["ladder/ratings"] = wandb.Table(["player", "rating", "se", "games"], data=rows)
+        shown["ladder/ratings"] = wandb.Table(["player", "rating", "se", "games", "separable"], data=rows)
     if shown:
         run.log({**shown, CLOCK: _steps(trainer)})

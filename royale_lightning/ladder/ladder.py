@@ -27,15 +27,17 @@ from ..battle.spec import BattleSpec
 from ..bots.evaluate import PlannedGame, Policy, Referee
 from ..bots.snapshots import FOLDER, SnapshotStore
 from ..errors import UserError
+from ..parts import Part
 from ..run.atomic import write_atomic
+from .context import context_of, of_context, recorded_context
 from .matchmaker import OpponentTable, PfspSettings
 from .pfsp import LearnerRecord, PfspTable, pfsp
 from .pool import Member, Pool
-from .ratings.rating import DavidsonRater, Rater, Ratings
-from .results import TRUE_START, LogMark, Result, ResultsLog, read_results
+from .published import RESULTS, STATE, rated_results, rater_of
+from .published import read_state as read_state
+from .ratings.rating import RATERS, DavidsonRater, Rater, Ratings
+from .results import TRUE_START, LogMark, Result, ResultsLog
 
-RESULTS = "results.jsonl"
-STATE = "ladder/ladder.json"
 #: Ladder battles in flight at once: as many as a rating or a batch of a gate has.
 BATTLES = 32
 #: Ticks of a battle before one was played: three minutes.
@@ -43,20 +45,6 @@ _FULL_TICKS = 3600
 _TICK_MS = 50
 
 T = TypeVar("T")
-
-
-def read_state(run: Path) -> dict[str, Any]:
-    """What a run's ``ladder.json`` holds: ``members``, ``champion``, ``ratings``.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    file = run / STATE
-    try:
-        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise UserError(f"{str(run)!r} has no ladder: {str(file)!r} cannot be read ({problem})") from problem
-    return state
 
 
 def _alone(make: Callable[[], Any]) -> Any:
@@ -70,6 +58,7 @@ class Progress:
     Attributes:
         verdicts, gates, ratings: how many there were; they number files and blocks of seeds.
         battles: evaluated ones.
+        rated: game steps of the run at its last rating; None before.
         rejections: candidates rejected in a row.
         newest: game steps of the learner when it was last taken as a candidate; None before.
         admitted: when one last came into the pool.
@@ -82,6 +71,7 @@ class Progress:
     rejections: int = 0
     newest: int | None = None
     admitted: int | None = None
+    rated: int | None = None
 
 
 class Ladder:
@@ -97,7 +87,9 @@ class Ladder:
         record: how the live learner fares against each of them.
         chances: whom the running iteration meets; None before the first.
         rater: fits the ratings.
-        ratings: last fit, player -> ``{"rating", "se", "games"}``; empty before one.
+        rater_setting: the part it was made from, for readers of the run.
+        context, unmarked: of the battles played now, and of lines of the log without one (:mod:`~.context`).
+        ratings: last fit, player -> ``{"rating", "se", "games", "separable"}``; empty before one.
         progress: counters.
         spent: game steps of evaluated battles by purpose, without what follows a colon.
         seconds: wall time of evaluations and fits in this process. Logged, and read by no decision.
@@ -111,6 +103,9 @@ class Ladder:
         self.record = LearnerRecord()
         self.chances: PfspTable | None = None
         self.rater: Rater = DavidsonRater()
+        self.rater_setting = Part(RATERS["davidson"])
+        self.context = self.unmarked = ""
+        self._unmarked_state = False
         self.ratings: dict[str, dict[str, float]] = {}
         self.progress = Progress()
         self.spent: Counter[str] = Counter()
@@ -147,10 +142,11 @@ class Ladder:
         self.folder, self.leads, self._share = folder, leads, share
         self._opened, self.seconds = time.monotonic(), 0.0
         self.store = SnapshotStore(folder / FOLDER)
+        self._enter_context(source or folder)
         if leads:
             if source is not None and source.resolve() != folder.resolve():
                 self._take_over(source)
-            self._log = ResultsLog(folder / RESULTS, self._mark)
+            self._log = ResultsLog(folder / RESULTS, self._mark, self.context, self.unmarked)
             if self._log.set_aside is not None:
                 print(f"results of iterations after the checkpoint moved to {self._log.set_aside}")
             self._set_verdicts_aside()
@@ -171,10 +167,12 @@ class Ladder:
         """
         state = read_state(run)
         ladder = cls(spec)
+        ladder.rater = rater_of(state)
         ladder.open(None)
-        results = [msgspec.structs.replace(r, id=0) for r in read_results(run / RESULTS, "eval")]
+        unmarked = recorded_context(run) or ladder.context
+        results = of_context(rated_results(run / RESULTS).results, ladder.context, unmarked)
         assert ladder._log is not None
-        ladder._log.append(results)
+        ladder._log.append(msgspec.structs.replace(r, id=0) for r in results)
         ladder.pool.load_state_dict(state)
         theirs = SnapshotStore(run / FOLDER)
         for snapshot in ladder.pool.ids:
@@ -214,6 +212,22 @@ class Ladder:
         if not self.leads:
             self._load(state)
         return out
+
+    def _enter_context(self, recorded: Path) -> None:
+        """Find out what is played now, and whether earlier results and ratings still speak of it.
+
+        Lines without a context are of a run from before there were contexts: they count as played in what the run
+        noted of itself then, and without a note as played in this one, since a resume refuses another by default.
+        """
+        now = context_of(self.spec)
+        if self._unmarked_state:
+            self.context = self.unmarked = recorded_context(recorded) or now
+        before, self.context = self.context or now, now
+        self.unmarked = self.unmarked or now
+        if before != now:
+            self.ratings = {}
+            if self.leads:
+                print("the battles have other decks, rules or another engine than before; their ratings begin anew")
 
     def _take_over(self, source: Path) -> None:
         log = source / RESULTS
@@ -350,7 +364,9 @@ class Ladder:
         assert self._log is not None, "only the leading process reads the log"
         started = time.monotonic()
         ratings = self.rater.rate(self._log.rated())
-        self.ratings = {r.player: {"rating": r.elo, "se": r.se, "games": r.games} for r in ratings.table}
+        self.ratings = {
+            r.player: {"rating": r.elo, "se": r.se, "games": r.games, "separable": r.separable} for r in ratings.table
+        }
         self.seconds += time.monotonic() - started
         return ratings
 
@@ -380,14 +396,18 @@ class Ladder:
         """For tools: the state without what only a resume needs."""
         path = self.folder / STATE
         path.parent.mkdir(parents=True, exist_ok=True)
-        state = {"schema": 1, **self.pool.state_dict(), "ratings": self.ratings, "record": self.record.state_dict()}
+        state = {
+            "schema": 1, **self.pool.state_dict(), "ratings": self.ratings, "record": self.record.state_dict(),
+            "rater": self.rater_setting.as_dict(), "context": self.context, "unmarked": self.unmarked,
+        }
         text = json.dumps(state, indent=1, allow_nan=False)
         write_atomic(path, text.encode() + b"\n")
 
     def _state(self) -> dict[str, Any]:
         return {
             "pool": self.pool.state_dict(), "ratings": self.ratings, "progress": asdict(self.progress),
-            "spent": dict(self.spent), "record": self.record.state_dict(),
+            "spent": dict(self.spent), "record": self.record.state_dict(), "context": self.context,
+            "unmarked": self.unmarked,
         }
 
     def _load(self, state: Mapping[str, Any]) -> None:
@@ -396,6 +416,7 @@ class Ladder:
         self.progress = Progress(**state["progress"])
         self.spent = Counter(state["spent"])
         self.record.load_state_dict(state["record"])
+        self.context, self.unmarked = state.get("context", ""), state.get("unmarked", "")
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers; every result it counts on is on disk."""
@@ -405,5 +426,6 @@ class Ladder:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Before :meth:`open`."""
+        self._unmarked_state = "context" not in state
         self._load(state)
         self._mark = LogMark(*state["mark"]) if state["mark"] is not None else None

@@ -37,6 +37,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         iteration, game_step: when in the run it was played.
         start: ``true``, or the kind of start it began from.
         purpose: who asked for it, such as ``rating`` or ``gate:7``; for readers, nothing computes with it.
+        context: digest of what was played (:mod:`~.context`); given by the log. Battles of two contexts are never rated
+            together. Empty in lines written before there was one.
         id: given by the log, ascending from 1; 0 before.
     """
 
@@ -51,11 +53,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     game_step: int
     start: str = TRUE_START
     purpose: str = ""
+    context: str = ""
     id: int = 0
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """``(blue, red, seed)``: an evaluated battle is a function of it."""
+        """``(blue, red, seed)``: in its context, an evaluated battle is a function of it."""
         return self.blue, self.red, self.seed
 
     def score(self, player: str) -> float:
@@ -85,6 +88,9 @@ class ResultsLog:
 
     Args:
         path: the log; created, with its folder, if missing. A torn last line is set aside.
+        context: of the battles that will be logged; written into each line. Evaluated battles of another one stay in
+            the file and are neither found nor rated.
+        unmarked: the context of lines without one.
         mark: of the checkpoint a run continues from: what the log holds beyond it is moved to
             ``<log>.discarded-<n>``, see :attr:`set_aside`. A fork finds no log in its new folder and starts one there,
             its ids following the mark's.
@@ -93,8 +99,9 @@ class ResultsLog:
         UserError: a line is not a result, or the log is shorter than the checkpoint says.
     """
 
-    def __init__(self, path: Path, mark: LogMark | None = None) -> None:
+    def __init__(self, path: Path, mark: LogMark | None = None, context: str = "", unmarked: str = "") -> None:
         self.path = path
+        self.context = context
         #: The file with the results after the checkpoint, if there were any.
         self.set_aside: Path | None = None
         if mark is not None and path.exists():
@@ -111,8 +118,8 @@ class ResultsLog:
         try:
             for result in read_results(path):
                 self._last_id = max(self._last_id, result.id)
-                if result.kind == "eval":
-                    self._rated[result.key] = result
+                if result.kind == "eval" and (result.context or unmarked) == context:
+                    self._rated[result.key] = msgspec.structs.replace(result, context=context)
         except UserError:
             self._lines.close()
             raise
@@ -130,7 +137,7 @@ class ResultsLog:
             results: without ids.
 
         Returns:
-            The same results with their ids.
+            The same results with their ids and the log's context.
 
         Raises:
             UserError: a kind or winner that does not exist, an id given, or a rated result that did not begin from a
@@ -140,7 +147,7 @@ class ResultsLog:
         fresh: dict[tuple[str, str, int], Result] = {}
         for number, result in enumerate(results, self._last_id + 1):
             self._check(result)
-            named = msgspec.structs.replace(result, id=number)
+            named = msgspec.structs.replace(result, id=number, context=self.context)
             if result.kind == "eval":
                 if result.key in self._rated or result.key in fresh:
                     before = (self._rated.get(result.key) or fresh[result.key]).id
@@ -158,11 +165,11 @@ class ResultsLog:
         return batch
 
     def find(self, blue: str, red: str, seed: int) -> Result | None:
-        """The evaluated battle of these seats and this seed, if it was played."""
+        """The evaluated battle of these seats and this seed, if it was played in this context."""
         return self._rated.get((blue, red, seed))
 
     def rated(self) -> list[Result]:
-        """All ``eval`` results, ascending by id."""
+        """All ``eval`` results of this context, ascending by id."""
         return list(self._rated.values())
 
     def mark(self) -> LogMark:

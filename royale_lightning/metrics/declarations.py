@@ -199,8 +199,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("ladder/pool", "snapshots", "in the pool", RUN, "grows", _LADDER),
     Metric("ladder/verdicts", "", "on candidates for the pool, gated or not", RUN, "grows", _LADDER),
     Metric("ladder/rejections", "", "gates in a row that let nobody in", RUN, "below 5", _LADDER),
-    Metric("ladder/rating", "Elo", "of the learner, above the opponent that never acts", RUN, "rises", _RATED),
+    Metric("ladder/rating", "Elo", "of the learner, above the scripted opponent patient", RUN, "rises", _RATED),
     Metric("ladder/rating_se", "Elo", "its standard error", RUN, "below 100", _RATED),
+    Metric("ladder/rating_separable", "0 or 1", "whether its games alone would send that rating to infinity, so that "
+           "the prior chose it", RUN, "0", _RATED),
     Metric("ladder/champion_rating", "Elo", "of the pool's champion", RUN, "rises", f"{_RATED}, with a champion"),
     Metric("ladder/over_champion", "Elo", "of the learner above the pool's champion", RUN, "above 0 before a promotion",
            f"{_RATED}, with a champion"),

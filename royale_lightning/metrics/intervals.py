@@ -89,9 +89,42 @@ def score_interval(
     if method == "effective":
         se2 = float(scores.var(ddof=1)) / n
         return ScoreInterval(mean, *wilson(mean, mean * (1.0 - mean) / se2, z))
-    # Counts of cells instead of the seeds themselves: the same distribution, and blind to the order of the
-    # pairs.
+    return ScoreInterval(mean, *_bootstrap(np.arange(5) / 4.0, counts, confidence))
+
+
+def mean_interval(pair_scores: np.ndarray, confidence: float = 0.95) -> ScoreInterval:
+    """Mean score over several opponents, each weighing the same, and its interval.
+
+    All of them are met on the same seeds, where the player spends the same draws: one lucky seed is lucky against
+    several. So the bootstrap of :func:`score_interval` resamples whole seeds with all their battles. Where every seed
+    went the same way it is Wilson's interval on the seeds.
+
+    Args:
+        pair_scores: float ``[opponents, pairs]``, a column per seed.
+        confidence: two-sided, in (0, 1).
+
+    Raises:
+        ValueError: nothing was played, or a confidence outside (0, 1).
+    """
+    scores = np.asarray(pair_scores, dtype=np.float64)
+    if scores.ndim != 2 or not scores.size:
+        raise ValueError(f"an interval of a mean needs scores of opponents and pairs, had the shape {scores.shape}")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be in (0, 1), was {confidence}")
+    mean = float(scores.mean(axis=1).mean())
+    # Sums of quarters are exact, so equal seeds are equal here.
+    values, counts = np.unique(scores.sum(axis=0), return_counts=True)
+    if values.size == 1:
+        return ScoreInterval(mean, *wilson(mean, scores.shape[1], NormalDist().inv_cdf(0.5 + confidence / 2.0)))
+    return ScoreInterval(mean, *_bootstrap(values / scores.shape[0], counts, confidence))
+
+
+def _bootstrap(values: np.ndarray, counts: np.ndarray, confidence: float) -> tuple[float, float]:
+    """Percentile ends of the mean of seeds with ``counts`` of each of ``values``.
+
+    Counts instead of the seeds themselves: the same distribution, and blind to the order of the seeds.
+    """
+    n = int(counts.sum())
     draws = np.random.default_rng(BOOTSTRAP_SEED).multinomial(n, counts / n, size=DRAWS)
-    means = draws @ (np.arange(5) / 4.0) / n
-    low, high = np.quantile(means, [0.5 - confidence / 2.0, 0.5 + confidence / 2.0])
-    return ScoreInterval(mean, float(low), float(high))
+    low, high = np.quantile(draws @ values / n, [0.5 - confidence / 2.0, 0.5 + confidence / 2.0])
+    return float(low), float(high)

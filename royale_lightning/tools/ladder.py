@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from .output import write_json
-from .rate import results_log
+from .rate import results_log, told
 
 _EPILOG = """\
 Ratings are refitted from results.jsonl (see `royale-lightning rate`). They share the error of their distance to 0, the
-opponent that never acts, so compare players by "vs champion", the difference with a standard error of its own. The
+scripted opponent patient, so compare players by "vs champion", the difference with a standard error of its own. "about"
+marks a player that won all or lost all, so that its number is the prior's choice. The
 champion is what candidates must beat; former ones are marked too. "role" says how a snapshot came into the pool: first,
 gated (it beat the champion), cycle (it did, but lost its hold on others), cadence or starved (admitted without a
 verdict), given (named in the configuration); one outside was rejected or evicted.
 
 --json writes {"schema": 1, "tool": "ladder", "inputs": {"run"}, "result": {"champion", "members": [{"snapshot", "role",
-"iteration", "game_steps", "champion", "rating", "se", "games", "over_champion"}], "others": [{"id", "rating", "se",
-"games", "over_champion"}]}}; over_champion is {"elo", "se", "low", "high"}; what was not measured is null.
+"iteration", "game_steps", "champion", "rating", "se", "games", "separable", "over_champion"}], "others": [{"id",
+"rating", "se", "games", "separable", "over_champion"}]}};
+over_champion is {"elo", "se", "low", "high"}; what was not measured is null.
 """
 
 
@@ -47,20 +49,28 @@ def main(argv: Sequence[str]) -> int:
         table.add_column(name, justify="right", no_wrap=True)
     lines = [*result["members"], *result["others"]]
     lines.sort(key=lambda r: (r["rating"] is None, -(r["rating"] or 0.0)))
+    swept = any(r["separable"] for r in lines if r.get("snapshot") == result["champion"])
     for r in lines:
         current = r.get("snapshot") is not None and r.get("snapshot") == result["champion"]
         role = r.get("role") or ("" if ":" in r["id"] else "outside")
         if r.get("champion"):
             role = "champion" if current else "was champion"
-        rating = "–" if r["rating"] is None else f"{r['rating']:.0f} ± {r['se']:.0f}"
+        rating = "–" if r["rating"] is None else _rating(r)
         steps = f"{r['game_steps']:,}" if "game_steps" in r else ""
         name = r.get("snapshot") or r["id"]
         over = r["over_champion"]
-        compared = "" if over is None or current else f"{over['elo']:+.0f} ± {over['se']:.0f}"
+        # From or to a player that won all or lost all there is no distance.
+        hidden = over is None or current or r["separable"] or swept
+        compared = "" if hidden else f"{over['elo']:+.0f} ± {over['se']:.0f}"
         table.add_row(name, role, steps, rating, str(r["games"]), compared, style="bold" if current else "")
     Console().print(table)
     write_json(args.json, "ladder", {"run": str(args.run)}, result)
     return 0
+
+
+def _rating(line: dict[str, Any]) -> str:
+    rating, error = told(line["rating"], line["se"], line["separable"])
+    return rating if line["separable"] else f"{rating} ± {error}"
 
 
 def read_ladder(run: Path) -> dict[str, Any]:
@@ -70,21 +80,19 @@ def read_ladder(run: Path) -> dict[str, Any]:
         UserError: the run has no ladder.
     """
     from ..battle.players import is_live
-    from ..ladder.ladder import read_state
-    from ..ladder.ratings.rating import DavidsonRater
-    from ..ladder.results import read_results
+    from ..ladder.published import rated_results, rater_of, read_state
 
     state = read_state(run)
-    ratings = DavidsonRater().rate(read_results(results_log(run), "eval"))
+    ratings = rater_of(state).rate(rated_results(results_log(run)).results)
     champion = state["champion"]
     known = {
         r.player: {
-            "rating": r.elo, "se": r.se, "games": r.games,
+            "rating": r.elo, "se": r.se, "games": r.games, "separable": r.separable,
             "over_champion": d._asdict() if (d := ratings.difference(r.player, champion or "")) else None,
         }
         for r in ratings.table
     }
-    unknown = {"rating": None, "se": None, "games": 0, "over_champion": None}
+    unknown = {"rating": None, "se": None, "games": 0, "separable": None, "over_champion": None}
     members = [{**m, **known.get(m["snapshot"], unknown)} for m in state["members"]]
     inside = {m["snapshot"] for m in members}
     live = [p for p in known if is_live(p)]

@@ -17,16 +17,19 @@ if TYPE_CHECKING:
     from ..ladder.ratings.transitivity import Transitivity
 
 _EPILOG = """\
-Ratings are Elo points above the opponent that never acts (scripted:noop), from all evaluated battles of the log: a
-Bradley-Terry fit with Davidson's draws. Battles of training count for nothing here. "prior" marks a rating that the
-prior decides more than the games; "separable" one that the games alone would send to infinity. The last line says
-whether results go in circles that no ranking explains.
+Ratings are Elo points above the scripted opponent patient, by the run's own rater (RatingUpdate.rater), from all
+evaluated battles of the log that had the run's present decks, rules and engine: by default a Bradley-Terry fit with
+Davidson's draws. Battles of training count for nothing here. "separable" marks a player whose games alone would send
+its rating to infinity, since it won all or lost all: its number is the prior's choice, is printed as "about" and has
+no error worth printing. "prior" marks a rating that the prior decides more than the games. The last line says whether
+results go in circles that no ranking explains, by the matches that both sides should have scored five points in.
 
 --json writes {"schema": 1, "tool": "rate", "inputs": {"run", "prior_sd"}, "result": {"anchor", "draw", "rho",
-"players": [{"id", "rating", "se", "games", "pairs", "separable", "prior_dominated"}], "transitivity": {"residual",
-"freedom", "p", "worst", "cyclicity", "triads"}}}, strongest first; draw is Davidson's nu, rho the correlation of a
-seed's two games (null while too few); residual is about freedom, and p not small, where one number per player explains
-the results.
+"players": [{"id", "rating", "se", "games", "pairs", "separable", "prior_dominated"}], "other_contexts", "transitivity":
+{"residual", "freedom", "p", "worst", "cyclicity", "triads", "matches", "left_out"}}}, strongest first; draw is
+Davidson's nu, rho the correlation of a seed's two games (null while too few); other_contexts counts battles left out
+for their decks, rules or engine; residual is about freedom, and p not small, where one number per player explains the
+results; prior_sd is null for the run's own rater.
 """
 
 
@@ -38,34 +41,43 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("run", type=Path, help="a run folder, or a results.jsonl")
     parser.add_argument(
-        "--prior_sd", type=float, default=400.0, help="of a player around the pool, Elo points (default: %(default)s)"
+        "--prior_sd", type=float,
+        help="fit with the shipped rater and this prior of a player around the pool, Elo points (default: with the "
+        "run's own rater)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
     args = parser.parse_args(list(argv))
 
     from rich.console import Console
 
+    from ..ladder.published import configured_rater, rated_results
     from ..ladder.ratings.rating import DavidsonRater
     from ..ladder.ratings.transitivity import transitivity
-    from ..ladder.results import read_results
 
     log = results_log(args.run)
-    ratings = DavidsonRater(prior_sd=args.prior_sd).rate(read_results(log, "eval"))
+    rated = rated_results(log)
+    rater = configured_rater(log) if args.prior_sd is None else DavidsonRater(prior_sd=args.prior_sd)
+    ratings = rater.rate(rated.results)
+    left_out = f"{rated.others} battles with other decks, rules or another engine are left out" if rated.others else ""
     if not ratings.players:
-        raise UserError(f"{log} holds no evaluated battles yet; RatingUpdate and SnapshotPromotion play them")
+        raise UserError(
+            f"{log} holds no evaluated battles yet; RatingUpdate and SnapshotPromotion play them"
+            f"{f' ({left_out})' if left_out else ''}"
+        )
     circles = transitivity(ratings)
     console = Console()
     console.print(rating_table(ratings, str(args.run)))
-    console.print(_said(circles), soft_wrap=True, highlight=False)
-    result = {**ratings.as_dict(), "transitivity": circles.as_dict()}
+    for line in filter(None, (left_out, _said(circles))):
+        console.print(line, soft_wrap=True, highlight=False)
+    result = {**ratings.as_dict(), "other_contexts": rated.others, "transitivity": circles.as_dict()}
     write_json(args.json, "rate", {"run": str(args.run), "prior_sd": args.prior_sd}, result)
     return 0
 
 
 def _said(circles: Transitivity) -> str:
     if circles.p is None:
-        return "no three players have all met, so nothing can be said of circles"
-    text = f"distance from the ratings {circles.residual:.1f}, {circles.freedom} is expected (p = {circles.p:.2g})"
+        return "no circle of players has met often enough, so nothing can be said of circles"
+    text = f"distance from any ranking {circles.residual:.1f}, {circles.freedom} is expected (p = {circles.p:.2g})"
     if not circles.triads:
         return f"{text}; no circle beyond chance"
     t = circles.triads[0]
@@ -95,5 +107,11 @@ def rating_table(ratings: Ratings, title: str) -> Table:
     table.add_column("")
     for r in ratings.ranking():
         marks = [m for m, on in (("separable", r.separable), ("prior", r.prior_dominated)) if on]
-        table.add_row(r.player, f"{r.elo:.0f}", f"{r.se:.0f}", str(r.games), str(r.pairs), ", ".join(marks))
+        rating, error = told(r.elo, r.se, r.separable)
+        table.add_row(r.player, rating, error, str(r.games), str(r.pairs), ", ".join(marks))
     return table
+
+
+def told(rating: float, se: float, separable: bool) -> tuple[str, str]:
+    """A rating and its standard error as a table shows them; the prior's choice has no error to show."""
+    return (f"about {rating:.0f}", "–") if separable else (f"{rating:.0f}", f"{se:.0f}")

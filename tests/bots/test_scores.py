@@ -55,18 +55,24 @@ def test_the_table_of_a_bot(bot: Bot, other: Bot, tmp_path: Path) -> None:
     for mode in scores.modes.values():
         assert list(mode.opponents) == ["push", "tiny", "other"]
         assert mode.mean_score == np.mean([s.score for s in mode.opponents.values()])
+        assert 0.0 <= mode.mean_low <= mode.mean_score <= mode.mean_high <= 1.0
+        assert mode.mean_low < mode.mean_high
     mirror = scores.modes["sampled"].opponents["tiny"]
     assert (mirror.score, mirror.wins) == (0.5, mirror.losses), "a bot against itself on one seed swaps its result"
     text = json.loads(scores.save(tmp_path / "deep" / "s.json").read_text())
     assert set(text) == {"schema", "checkpoint", "game_steps", "deck", "seed", "modes"}
     assert (text["schema"], text["game_steps"], text["deck"], text["seed"]) == (1, 1234, "starter", 7)
     assert set(text["modes"]["sharp"]["opponents"]["push"]) == FIGURES
+    sharp = text["modes"]["sharp"]
+    assert set(sharp) == {"opponents", "mean_score", "mean_low", "mean_high"}
     console = Console(record=True, width=120, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(scores.table())
     shown = console.export_text()
     console.file.close()
     assert "tiny" in shown
     assert "1,234 game steps" in shown
+    (line, _) = (x for x in shown.splitlines() if " mean " in x)
+    assert f"{scores.modes['sampled'].mean_low:.3f}–{scores.modes['sampled'].mean_high:.3f}" in line
     with pytest.raises(UserError, match="no opponents"):
         score_table(bot, ())
 

@@ -136,7 +136,8 @@ def test_the_learner_is_rated_and_the_log_refits_to_the_same_numbers(straight: P
         "import json, sys; from pathlib import Path; from royale_lightning.ladder.ratings.rating import DavidsonRater\n"
         "from royale_lightning.ladder.results import read_results\n"
         "r = DavidsonRater().rate(reversed(list(read_results(Path(sys.argv[1])))))\n"
-        "print(json.dumps({x.player: {'rating': x.elo, 'se': x.se, 'games': x.games} for x in r.table}))"
+        "print(json.dumps({x.player: {'rating': x.elo, 'se': x.se, 'games': x.games, 'separable': x.separable}"
+        " for x in r.table}))"
     )
     out = subprocess.run(
         [sys.executable, "-c", code, str(run / "results.jsonl")], capture_output=True, text=True, check=True
@@ -147,7 +148,13 @@ def test_the_learner_is_rated_and_the_log_refits_to_the_same_numbers(straight: P
     rated = [r for r in rows if "ladder/rating" in r]
     assert rated
     last = rated[-1]
-    assert last["ladder/rating"] == state["ratings"][f"live:{last['iteration']}"]["rating"]
+    then = [r for r in read_results(run / "results.jsonl") if r.iteration <= last["iteration"]]
+    mine = DavidsonRater().rate(then).of(f"live:{last['iteration']}")
+    assert mine is not None
+    assert (last["ladder/rating"], last["ladder/rating_se"]) == (mine.elo, mine.se)
+    assert last["ladder/rating_separable"] == mine.separable
+    contexts = {r.context for r in then}
+    assert contexts == {state["context"]} == {state["unmarked"]}
     played = sum(r["ticks"] / 10 for r in log_of(str(run)) if r["kind"] == "eval")
     assert played <= 0.8 * rows[-1]["game_steps"] + 4 * 1000, "within its share and one rating"
 

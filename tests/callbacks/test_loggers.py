@@ -22,7 +22,7 @@ from tests.support.starts import Ending
 #: As a rating leaves them; playing for them would take longer than the rest of this file.
 RATINGS = {
     "scripted:push": {"rating": 120.0, "se": 40.0, "games": 8},
-    "live:1": {"rating": 300.5, "se": 60.0, "games": 24},
+    "live:1": {"rating": 300.5, "se": 60.0, "games": 24, "separable": True},
 }
 
 
@@ -115,8 +115,9 @@ def test_wandb_offline_has_rows_over_game_steps_settings_and_battles(run: Path, 
     assert tables
     (file,) = run.glob(f"wandb/offline-run-*/files/{tables[-1]['path']}")
     table = json.loads(file.read_text())
-    assert table["columns"] == ["player", "rating", "se", "games"]
-    assert table["data"] == [["live:1", 300.5, 60.0, 24], ["scripted:push", 120.0, 40.0, 8]], "strongest first"
+    assert table["columns"] == ["player", "rating", "se", "games", "separable"]
+    want = [["live:1", 300.5, 60.0, 24, True], ["scripted:push", 120.0, 40.0, 8, False]]
+    assert table["data"] == want, "strongest first"
 
 
 def test_tensorboard_has_the_same(run: Path, rows: list[dict[str, Any]]) -> None:

@@ -37,8 +37,8 @@ WON = EpisodeRecord(
 )
 #: Needs what this machine has not, or battles of a minute (tests/callbacks/test_ladder_run.py looks at those).
 ELSEWHERE = {
-    "health/gpu_memory_mb", "health/gpu_free_mb", "ladder/rating", "ladder/rating_se", "ladder/champion_rating",
-    "ladder/over_champion", "ladder/over_champion_se", "time/wait",
+    "health/gpu_memory_mb", "health/gpu_free_mb", "ladder/rating", "ladder/rating_se", "ladder/rating_separable",
+    "ladder/champion_rating", "ladder/over_champion", "ladder/over_champion_se", "time/wait",
 }
 
 

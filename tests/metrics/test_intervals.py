@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from royale_lightning.metrics.intervals import Z95, score_interval, wilson
+from royale_lightning.metrics.intervals import Z95, mean_interval, score_interval, wilson
 
 _SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), min_size=1, max_size=40).map(np.array)
 
@@ -145,3 +145,47 @@ def test_refusals(scores: list[float], options: dict, sentence: str) -> None:
 
 def test_the_quantile_is_the_normal_distributions() -> None:
     assert pytest.approx(NormalDist().inv_cdf(0.975), abs=5e-7) == Z95
+# ---- a mean over opponents ---------------------------------------------------------------------------------------
+@settings(max_examples=30, deadline=None)
+@given(_SCORES)
+def test_the_mean_over_one_opponent_is_its_score(scores: np.ndarray) -> None:
+    assert mean_interval(scores[None]) == score_interval(scores)
+
+
+def test_a_mean_over_opponents_counts_seeds_and_not_battles() -> None:
+    """Five opponents on whose seeds the same luck falls are one measurement; five of their own luck are more."""
+    rng = np.random.default_rng(4)
+    one = rng.choice([0.0, 0.5, 1.0], 200)
+    alike, apart = np.tile(one, (5, 1)), np.stack([rng.permutation(one) for _ in range(5)])
+    single, same, own = score_interval(one), mean_interval(alike), mean_interval(apart)
+    assert (same.score, same.low, same.high) == pytest.approx(single)
+    assert own.score == pytest.approx(single.score)
+    assert (own.high - own.low) == pytest.approx((single.high - single.low) / math.sqrt(5), rel=0.15)
+    order = rng.permutation(200)
+    assert mean_interval(apart[:, order]) == own, "blind to the order of the seeds"
+
+
+def test_the_mean_interval_covers() -> None:
+    """Nominal 95 % of 40 seeds against five opponents, half of every result the seed's."""
+    rng = np.random.default_rng(9)
+    runs, hit = 300, 0
+    skill = np.array([0.5, 0.6, 0.7, 0.8, 0.9])[:, None]
+    for _ in range(runs):
+        seed, own = rng.random(40), rng.random((5, 40))
+        won = np.where(rng.random((5, 40)) < 0.5, seed, own) < skill
+        got = mean_interval(won.astype(float))
+        hit += got.low <= skill.mean() <= got.high
+    assert 0.91 <= hit / runs <= 0.98
+
+
+def test_seeds_that_all_went_the_same_way_claim_no_certainty() -> None:
+    assert mean_interval(np.ones((3, 20))) == score_interval(np.ones(20))
+    assert mean_interval(np.array([[1.0] * 20, [0.0] * 20])) == score_interval(np.full(20, 0.5))
+
+
+@pytest.mark.parametrize("scores", [np.zeros((0, 3)), np.zeros((3, 0)), np.zeros(3)])
+def test_a_mean_of_nothing_is_refused(scores: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="an interval of a mean needs"):
+        mean_interval(scores)
+    with pytest.raises(ValueError, match="confidence must be"):
+        mean_interval(np.ones((2, 2)), 1.0)

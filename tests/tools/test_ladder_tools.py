@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from royale_lightning.bots.bot import Bot
 from royale_lightning.cli.console import main
 from royale_lightning.ladder.ladder import Ladder
 from royale_lightning.ladder.pool import Member
+from royale_lightning.ladder.published import read_state
+from royale_lightning.ladder.ratings.rating import DavidsonRater
 from royale_lightning.ladder.results import Result, ResultsLog
 from royale_lightning.nn import actor_state_dict
 from tests.support.bots import make_bot
@@ -75,6 +78,88 @@ def test_ladder_lists_members_and_what_nobody_measured_is_null(
     assert champion["over_champion"]["elo"] == 0
     assert (unplayed["rating"], unplayed["games"], unplayed["over_champion"]) == (None, 0, None)
     assert champion["snapshot"] in capsys.readouterr().out
+
+
+def test_who_won_all_has_no_error_to_print(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The champion's last opponent lost every battle: its number is the prior's choice."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    champion = read_state(copy)["champion"]
+    log = ResultsLog(copy / "results.jsonl", context=read_state(copy)["context"])
+    log.append(
+        Result(
+            kind="eval", blue=blue, red=red, seed=seed, winner=int(red == champion), ticks=1, crowns=(0, 0),
+            iteration=1, game_step=10,
+        )
+        for seed in range(900, 910) for blue, red in (("scripted:noop", champion), (champion, "scripted:noop"))
+    )
+    log.close()
+    players = {p["id"]: p for p in call(tmp_path, "rate", str(copy))["players"]}
+    assert (players["scripted:noop"]["separable"], players[champion]["separable"]) == (True, False)
+    assert players["scripted:noop"]["se"] > 0, "for readers of the file it is there, with the mark"
+    about = f"about {players['scripted:noop']['rating']:.0f}"
+    (line,) = (x for x in capsys.readouterr().out.splitlines() if "scripted:noop" in x)
+    assert about in line
+    assert "separable" in line
+    assert f" {players['scripted:noop']['se']:.0f} " not in line
+    others = {p["id"]: p for p in call(tmp_path, "ladder", str(copy))["others"]}
+    assert others["scripted:noop"]["separable"]
+    (line,) = (x for x in capsys.readouterr().out.splitlines() if "scripted:noop" in x)
+    assert about in line
+    assert "±" not in line
+
+
+class Doubled(DavidsonRater):
+    """A rater of one's own: nobody is worth more than a hundred points of prior."""
+
+    def __init__(self) -> None:
+        super().__init__(prior_sd=100.0)
+
+
+def test_the_tools_use_the_rater_that_the_run_is_configured_with(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+
+    def gaps(*more: str) -> tuple[float, float | None]:
+        rated = call(tmp_path, "rate", str(copy), *more)["players"]
+        first = call(tmp_path, "ladder", str(copy))["members"][0]
+        return rated[0]["rating"] - rated[1]["rating"], -first["over_champion"]["elo"]
+
+    shipped = gaps()
+    assert shipped[0] == pytest.approx(shipped[1])
+    state = read_state(copy)
+    assert state["rater"]["class_path"] == "royale_lightning.ladder.DavidsonRater"
+    for setting, told in (
+        ({"class_path": "royale_lightning.ladder.DavidsonRater", "init_args": {"prior_sd": 100.0}}, None),
+        ({"class_path": "tests.tools.test_ladder_tools.Doubled", "init_args": {}}, None),
+        ({"class_path": "tests.tools.nowhere.Rater", "init_args": {}}, "the run's rater in ladder/ladder.json: "),
+        ({"class_path": "royale_lightning.ladder.gate.gate.SprtGate", "init_args": {}}, "gate.SprtGate is no Rater"),
+    ):
+        (copy / "ladder" / "ladder.json").write_text(json.dumps({**state, "rater": setting}))
+        if told is not None:
+            assert main(["rate", str(copy)]) == 2
+            assert told in capsys.readouterr().err
+            continue
+        own = gaps()
+        assert own[0] == pytest.approx(own[1])
+        assert own[0] < 0.9 * shipped[0]
+        assert gaps("--prior_sd", "400")[0] == pytest.approx(shipped[0]), "what is asked for wins"
+
+
+def test_battles_of_another_deck_are_left_out_and_counted(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    drifted = {**read_state(copy), "context": "other", "unmarked": "old"}
+    (copy / "ladder" / "ladder.json").write_text(json.dumps(drifted))
+    assert main(["rate", str(copy)]) == 2
+    assert "80 battles with other decks" in capsys.readouterr().err
+    assert [m["rating"] for m in call(tmp_path, "ladder", str(copy))["members"]] == [None, None, None]
 
 
 def test_gate_judges_without_touching_the_run(run: Path, tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,6 +14,28 @@ from ..results import DRAW, TRUE_START, Result
 #: A game's outcome for the player that is asked about, and its score.
 LOSS, DRAWN, WIN = 0, 1, 2
 SCORES = np.array([0.0, 0.5, 1.0])
+
+
+def _no_counts(*shape: int) -> np.ndarray:
+    return np.zeros(shape, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class SharedSeeds:
+    """Seeds on which one player met several others, such as the frozen ones of a gate's anchors: their games depend on
+    each other, since most of a scripted opponent's result hangs on the seed.
+
+    One entry per match and seed of it.
+
+    Attributes:
+        match: int64 ``[k]``, index of the match.
+        seed: int64 ``[k]``, equal for equal seeds.
+        games: int64 ``[k, 3]``, the seed's games by the first player's outcome: lost, drawn, won.
+    """
+
+    match: np.ndarray = field(default_factory=lambda: _no_counts(0))
+    seed: np.ndarray = field(default_factory=lambda: _no_counts(0))
+    games: np.ndarray = field(default_factory=lambda: _no_counts(0, 3))
 
 
 @dataclass(frozen=True)
@@ -26,6 +48,7 @@ class Matches:
         games: int64 ``[m, 3]``, all games by the first player's outcome: lost, drawn, won.
         pairs: int64 ``[m, 3, 3]``, seeds played from both seats, by the first player's outcome as blue (row) and as
             red (column).
+        shared: seeds on which a player met several others.
     """
 
     players: tuple[str, ...]
@@ -33,6 +56,7 @@ class Matches:
     second: np.ndarray
     games: np.ndarray
     pairs: np.ndarray
+    shared: SharedSeeds = SharedSeeds()
 
     @property
     def n(self) -> np.ndarray:
@@ -71,22 +95,30 @@ def count_matches(results: Iterable[Result]) -> Matches:
         results: in any order; a battle that stands there twice counts once.
 
     Raises:
-        UserError: one battle with two winners, so two different games were logged as one.
+        UserError: one battle with two winners, so two different games were logged as one; or battles of two contexts,
+            such as two decks or engines, in which a player is not one player.
     """
-    winners: dict[tuple[str, str, int], int] = {}
+    outcomes: dict[tuple[str, str], dict[int, list[int]]] = {}
+    context: str | None = None
     for r in results:
         if r.kind != "eval" or r.start != TRUE_START:
             continue
-        if winners.setdefault(r.key, r.winner) != r.winner:
+        context = r.context if context is None else context
+        if r.context != context:
+            raise UserError(
+                f"these results are of two contexts, {context or 'none'} and {r.context or 'none'}: their battles had "
+                "other decks or another engine; rate each context apart (ladder.context.of_context)"
+            )
+        seat = int(r.blue > r.red)  # of the first player of the match
+        match = (r.red, r.blue) if seat else (r.blue, r.red)
+        outcome = DRAWN if r.winner == DRAW else WIN if r.winner == seat else LOSS
+        seats = outcomes.setdefault(match, {}).setdefault(r.seed, [-1, -1])
+        if seats[seat] not in (-1, outcome):
             raise UserError(
                 f"{r.blue!r} against {r.red!r} on seed {r.seed} is logged with two different winners; the log mixes "
                 "two engines or two ways of acting, so rate them apart"
             )
-    outcomes: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [-1, -1]))
-    for (blue, red, seed), winner in winners.items():
-        seat = int(blue > red)  # of the first player of the match
-        outcome = DRAWN if winner == DRAW else WIN if winner == seat else LOSS
-        outcomes[min(blue, red), max(blue, red)][seed][seat] = outcome
+        seats[seat] = outcome
     players = tuple(sorted({p for match in outcomes for p in match}))
     at = {p: i for i, p in enumerate(players)}
     keys = sorted(outcomes)
@@ -100,4 +132,28 @@ def count_matches(results: Iterable[Result]) -> Matches:
             if min(as_blue, as_red) >= 0:
                 pairs[m, as_blue, as_red] += 1
     first, second = (np.array([at[key[k]] for key in keys], dtype=np.int64) for k in (0, 1))
-    return Matches(players, first, second, games, pairs)
+    return Matches(players, first, second, games, pairs, _shared([outcomes[key] for key in keys], first, second))
+
+
+def _shared(outcomes: Sequence[Mapping[int, Sequence[int]]], first: np.ndarray, second: np.ndarray) -> SharedSeeds:
+    """Of each match's outcomes by seed, those on a seed that one of its players used in another match too."""
+    met: dict[int, list[int]] = {}
+    for m, seeds in enumerate(outcomes):
+        for seed in seeds:
+            met.setdefault(seed, []).append(m)
+    match, at, games = [], [], []
+    for seed in sorted(s for s, where in met.items() if len(where) > 1):
+        used = Counter(int(ends[m]) for m in met[seed] for ends in (first, second))
+        for m in met[seed]:
+            if used[int(first[m])] > 1 or used[int(second[m])] > 1:
+                match.append(m)
+                at.append(seed)
+                games.append([outcomes[m][seed].count(o) for o in (LOSS, DRAWN, WIN)])
+    if not match:
+        return SharedSeeds()
+    # Seeds are of any size, their places are not.
+    place = {seed: k for k, seed in enumerate(sorted(set(at)))}
+    return SharedSeeds(
+        np.array(match, dtype=np.int64), np.array([place[s] for s in at], dtype=np.int64),
+        np.array(games, dtype=np.int64),
+    )

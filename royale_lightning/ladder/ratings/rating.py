@@ -18,12 +18,16 @@ from ...battle.players import scripted_player
 from ...errors import UserError
 from ...metrics.intervals import Z95
 from ..results import Result
+from .arrow import Spread, product
+from .components import strong_components
 from .davidson import DavidsonFit, fit_davidson, outcomes
 from .elo import NATURAL_PER_ELO
 from .matches import SCORES, Matches, count_matches
 
-#: Rating 0 by definition: the opponent that never acts, so that every run has the same zero.
-ANCHOR = scripted_player("noop")
+#: Rating 0 by definition, in every run: of the scripted opponents the one that a learner goes on losing to longest (in
+#: 1 battle of 20 or 30 at the end of ``configs/first_bot.yaml``), and one that gates meet too. Nobody ever loses to
+#: ``noop``: with that one at 0 every further win lifted all ratings, learning or not.
+ANCHOR = scripted_player("patient")
 #: Complete pairs from which the correlation of a seed's two games is estimated; its own error is then below 0.15.
 MIN_PAIRS = 50
 
@@ -77,6 +81,8 @@ class Ratings:
         prior_sd: of a player around the pool, Elo.
         rho: correlation of a seed's two games around the fit; ``None`` under :data:`MIN_PAIRS` complete pairs. Every
             variance here is the fit's times ``1 + rho``, since the seed and not the game is the independent unit.
+        seed_rho: correlation of what one player scores against different others on one seed, such as a gate's anchor
+            on its frozen seeds; 0 under :data:`MIN_PAIRS` seeds of this kind. Variances contain it too.
     """
 
     matches: Matches
@@ -84,6 +90,7 @@ class Ratings:
     anchor: str
     prior_sd: float
     rho: float | None
+    seed_rho: float = 0.0
 
     @property
     def players(self) -> tuple[str, ...]:
@@ -104,12 +111,32 @@ class Ratings:
 
     @cached_property
     def covariance(self) -> np.ndarray:
-        """``[players, players]``, Elo squared; the anchor's row is 0."""
-        return self._natural_covariance[:-1, :-1] / NATURAL_PER_ELO**2
+        """``[players, players]``, Elo squared; the anchor's row is 0. For few players; see :meth:`covariance_of`."""
+        return self._posterior.whole[:-1, :-1] / NATURAL_PER_ELO**2
+
+    def covariance_of(self, players: Sequence[str]) -> np.ndarray:
+        """``[k, k]``, Elo squared, of some players that have a rating."""
+        return self._block([self._at[p] for p in players]) / NATURAL_PER_ELO**2
 
     @cached_property
-    def _natural_covariance(self) -> np.ndarray:
-        return self.fit.covariance * (1.0 + (self.rho or 0.0))
+    def _posterior(self) -> Spread:
+        """Of (theta, eta), games of a seed counted as dependent.
+
+        The sandwich ``C J C`` (White 1982) with seeds as clusters, but with each seed's dependence pooled over all of
+        them: a player's own dozen seeds could not say how much they depend.
+        """
+        fit, widen = self.fit.posterior, 1.0 + (self.rho or 0.0)
+        core = fit.core * widen
+        if self.seed_rho:
+            across = np.zeros_like(core)
+            size = int(self.fit.core.sum())
+            across[:size, :size] = self.seed_rho * _across(self.matches, self.fit, widen)
+            core += product(product(fit.core, across), fit.core)
+        return Spread(fit.rows, core, fit.own * widen)
+
+    def _block(self, at: Sequence[int]) -> np.ndarray:
+        distinct, back = np.unique(np.array(at, dtype=np.int64), return_inverse=True)
+        return self._posterior.block(distinct)[np.ix_(back, back)]
 
     @property
     def draw(self) -> float:
@@ -127,12 +154,13 @@ class Ratings:
         m = self.matches
         games, pairs = m.per_player(m.n), m.per_player(m.pairs.sum(axis=(1, 2)))
         prior = 1.0 / (self.prior_sd * NATURAL_PER_ELO) ** 2
-        separable = _separable(m)
+        separable, precision = _separable(m), self.fit.precision_diagonal
+        se = np.sqrt(self._posterior.variance[:-1]) / NATURAL_PER_ELO
         return tuple(
             Rating(
-                player=p, elo=float(self.elo[i]), se=math.sqrt(self.covariance[i, i]), games=int(games[i]),
+                player=p, elo=float(self.elo[i]), se=float(se[i]), games=int(games[i]),
                 pairs=int(pairs[i]), separable=bool(separable[i]),
-                prior_dominated=p != self.anchor and prior > 0.5 * float(self.fit.precision[i, i]),
+                prior_dominated=p != self.anchor and prior > 0.5 * float(precision[i]),
             )
             for i, p in enumerate(self.players)
         )
@@ -148,11 +176,10 @@ class Ratings:
         """
         if a not in self or b not in self:
             return None
-        i, j = self._at[a], self._at[b]
-        c = self.covariance
-        elo = float(self.elo[i] - self.elo[j])
+        c = self.covariance_of([a, b])
+        elo = float(self.elo[self._at[a]] - self.elo[self._at[b]])
         # Rounding may leave a player's difference from itself a hair below 0.
-        se = math.sqrt(max(0.0, float(c[i, i] + c[j, j] - 2.0 * c[i, j])))
+        se = math.sqrt(max(0.0, float(c[0, 0] + c[1, 1] - 2.0 * c[0, 1])))
         return Interval(elo, se, elo - Z95 * se, elo + Z95 * se)
 
     def expected(self, player: str, opponents: Sequence[str]) -> Expected | None:
@@ -165,12 +192,13 @@ class Ratings:
         i = self._at[player]
         j = np.array([self._at[o] for o in opponents], dtype=np.int64)
         o = outcomes(self.fit.theta[i] - self.fit.theta[j], self.fit.eta)
-        gradient = np.zeros((j.size, len(self.players) + 1))
-        gradient[:, i] += o.variance
-        gradient[np.arange(j.size), j] -= o.variance
+        # Of the player, the opponents and eta.
+        gradient = np.zeros((j.size, j.size + 2))
+        gradient[:, 0] = o.variance
+        gradient[np.arange(j.size), 1 + np.arange(j.size)] = -o.variance
         gradient[:, -1] = o.draw * (0.5 - o.score)
-        covariance = np.einsum("ki,ij,lj->kl", gradient, self._natural_covariance, gradient)
-        return Expected(o.score, covariance, o.variance)
+        block = self._block([i, *j.tolist(), len(self.players)])
+        return Expected(o.score, product(product(gradient, block), gradient.T), o.variance)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -202,9 +230,9 @@ class DavidsonRater(Rater):
     Args:
         prior_sd: of a player around the pool's mean, Elo. 400 weighs three quarters of one even, decisive game, so a
             player who won everything gets a finite number and everyone else hardly feels it.
-        pool_sd: of the pool's mean around the anchor, Elo. Bots that learned anything beat an opponent that never acts;
-            with the prior centred on that anchor (0), a snapshot with few games would look weaker than one with many.
-            1000 leaves the gap to the games.
+        pool_sd: of the pool's mean around the anchor, Elo. Bots that learned well beat the anchor; with the prior
+            centred on it (0), a snapshot with few games would look weaker than one with many. 1000 leaves the gap to
+            the games.
         anchor: who has rating 0.
     """
 
@@ -221,11 +249,15 @@ class DavidsonRater(Rater):
     def rate_matches(self, matches: Matches) -> Ratings:
         """:meth:`rate` of results that are counted already."""
         at = matches.players.index(self.anchor) if self.anchor in matches.players else None
+        shared = np.zeros(len(matches.players), dtype=bool)
+        shared[matches.first[matches.shared.match]] = shared[matches.second[matches.shared.match]] = True
         fit = fit_davidson(
             matches.first, matches.second, matches.games, len(matches.players), at,
-            self.prior_sd * NATURAL_PER_ELO, self.pool_sd * NATURAL_PER_ELO,
+            self.prior_sd * NATURAL_PER_ELO, self.pool_sd * NATURAL_PER_ELO, core=shared,
         )
-        return Ratings(matches, fit, self.anchor, self.prior_sd, _pair_correlation(matches, fit))
+        rho = _pair_correlation(matches, fit)
+        seed_rho = _seed_correlation(matches, fit, 1.0 + (rho or 0.0))
+        return Ratings(matches, fit, self.anchor, self.prior_sd, rho, seed_rho)
 
 
 def _pair_correlation(matches: Matches, fit: DavidsonFit) -> float | None:
@@ -244,19 +276,71 @@ def _pair_correlation(matches: Matches, fit: DavidsonFit) -> float | None:
     return float(np.clip(together / apart, -0.9, 0.9)) if apart > 0.0 else None
 
 
+def _deviations(matches: Matches, fit: DavidsonFit, widen: float) -> tuple[np.ndarray, np.ndarray]:
+    """``[k]`` each, of the shared seeds' entries: the first player's points beyond the fit, and their deviation."""
+    o = outcomes(fit.theta[matches.first] - fit.theta[matches.second], fit.eta)
+    m, games = matches.shared.match, matches.shared.games
+    n = games.sum(axis=1)
+    return games @ SCORES - n * o.score[m], np.sqrt(n * o.variance[m] * np.where(n > 1, widen, 1.0))
+
+
+def _seed_correlation(matches: Matches, fit: DavidsonFit, widen: float) -> float:
+    """Correlation of one player's scores against different others on one seed, pooled; at most 1/2, so that every
+    variance stays above 0 (an entry stands in two groups, its first player's and its second's)."""
+    shared = matches.shared
+    surplus, sd = _deviations(matches, fit, widen)
+    player = np.concatenate([matches.first[shared.match], matches.second[shared.match]])
+    _, group = np.unique(np.stack([player, np.tile(shared.seed, 2)]), axis=1, return_inverse=True)
+    surplus, sd = np.concatenate([surplus, -surplus]), np.tile(sd, 2)
+    several = np.bincount(group) > 1
+    if several.sum() < MIN_PAIRS:
+        return 0.0
+    together, apart = (
+        float(np.sum((np.bincount(group, x) ** 2 - np.bincount(group, x**2))[several])) for x in (surplus, sd)
+    )
+    return float(np.clip(together / apart, 0.0, 0.5)) if apart > 0.0 else 0.0
+
+
+def _across(matches: Matches, fit: DavidsonFit, widen: float) -> np.ndarray:
+    """``[core, core]``: covariance of the score vectors of different matches on shared seeds, at correlation 1."""
+    shared, column = matches.shared, np.cumsum(fit.core) - 1
+    _, sd = _deviations(matches, fit, widen)
+    groups: dict[tuple[int, int], list[int]] = {}
+    for k, (m, seed) in enumerate(zip(shared.match.tolist(), shared.seed.tolist(), strict=True)):
+        for player in (int(matches.first[m]), int(matches.second[m])):
+            groups.setdefault((player, seed), []).append(k)
+    # Most seeds are met by the same players, so there are few kinds of groups.
+    kinds: dict[tuple[int, tuple[tuple[int, float], ...]], int] = {}
+    for (player, _), members in groups.items():
+        if len(members) > 1:
+            kind = player, tuple((int(shared.match[k]), float(sd[k])) for k in members)
+            kinds[kind] = kinds.get(kind, 0) + 1
+    size = int(fit.core.sum())
+    out = np.zeros((size, size))
+    for (player, entries), times in kinds.items():
+        total = np.zeros(size)
+        for m, deviation in entries:
+            other = int(matches.first[m] + matches.second[m]) - player
+            one = np.zeros(size)
+            for p, sign in ((player, deviation), (other, -deviation)):
+                if fit.core[p]:  # the anchor has no column
+                    one[column[p]] = sign
+            total += one
+            out -= times * one[:, None] * one
+        out += times * total[:, None] * total
+    return out
+
+
 def _separable(matches: Matches) -> np.ndarray:
     """bool ``[players]``: not in the component of "scored against" that holds the most games."""
     size = len(matches.players)
-    reach = np.eye(size, dtype=bool)
-    for m, (i, j) in enumerate(zip(matches.first, matches.second, strict=True)):
-        loss, draw, win = matches.games[m] > 0
-        reach[i, j] |= win or draw
-        reach[j, i] |= loss or draw
-    for k in range(size):  # Warshall's closure
-        reach |= reach[:, k, None] & reach[k]
-    mutual = reach & reach.T
-    games = np.where(mutual, matches.per_player(matches.n), 0.0).sum(axis=1)
-    return ~mutual[int(np.argmax(games))] if size else np.zeros(0, dtype=bool)
+    if not size:
+        return np.zeros(0, dtype=bool)
+    scored = matches.games[:, 1:].any(axis=1), matches.games[:, :2].any(axis=1)
+    source = np.concatenate([matches.first[scored[0]], matches.second[scored[1]]])
+    target = np.concatenate([matches.second[scored[0]], matches.first[scored[1]]])
+    label = strong_components(size, source, target)
+    return np.asarray(label != np.argmax(np.bincount(label, matches.per_player(matches.n))))
 
 
 #: Short names of the shipped raters.

@@ -106,13 +106,15 @@ def wanted_routes(
     against a named opponent.
 
     Args:
-        ratings: of opponents, by name; ``rating`` of each makes its band, 0 without one.
+        ratings: of opponents, by name; ``rating`` of each makes its band. One without counts as the weakest: nothing
+            says that beating it is worth more.
     """
     seats = learner_seats(record.players)
     if len(seats) != 1 or record.winner != seats[0] or not record.from_true_start:
         return []
     (seat,) = seats
-    rating = ratings.get(record.players[1 - seat], {}).get("rating", 0.0)
+    weakest = min((r["rating"] for r in ratings.values()), default=0.0)
+    rating = ratings.get(record.players[1 - seat], {}).get("rating", weakest)
     priority = priority_of(record, seat, int(rating // _BAND))
     group = f"{partition_of(record.players, seat)}/{seat}"
     held = [p for i, p in store.archive.priorities.items() if _group(store, i) == group]

@@ -146,7 +146,7 @@ def _ladder(run: Run) -> str:
     if curve:
         out.append("<h3>Rating over game steps</h3>" + curve)
         out.append(_note(
-            "Elo points above the opponent that never acts. The band is the 95 % interval of the distance to the "
+            "Elo points above the scripted opponent patient. The band is the 95 % interval of the distance to the "
             "champion, where there is one: whom all of them beat says little about which of them is stronger."
         ))
     ratings = strength.ratings_of(run)
@@ -160,11 +160,15 @@ def _ladder(run: Run) -> str:
             over = ratings.difference(r.player, champion or "")
             # Without a champion there is nobody to be compared with, and the rating's own error is all there is.
             told = f"± {Z95 * r.se:.0f}" if over is None else f"{over.elo:+.0f} ± {Z95 * over.se:.0f}"
-            told = "" if r.player == champion else told.replace(" ", "&nbsp;")
-            rows.append([_t(strength.short(r.player)), f"{r.elo:.0f}", told, str(r.games), _t(role)])
+            told = "" if r.player == champion or r.separable else told.replace(" ", "&nbsp;")
+            rating = f"about&nbsp;{r.elo:.0f}" if r.separable else f"{r.elo:.0f}"
+            rows.append([_t(strength.short(r.player)), rating, told, str(r.games), _t(role)])
         column = "over the champion" if champion in ratings else "± 95 %"
         out.append("<h3>Ratings</h3>" + _table(["player", "rating", column, "games", "role"], rows))
-        out.append(_note("Elo points, with 95 % intervals; a distance to the champion has an interval of its own."))
+        out.append(_note(
+            "Elo points, with 95 % intervals; a distance to the champion has an interval of its own. Who won all or "
+            "lost all has a number that is the prior's choice, and no interval."
+        ))
         out.append("<h3>Who beats whom</h3>" + _payoff(ratings))
     if run.verdicts:
         rows = [

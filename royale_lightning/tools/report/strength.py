@@ -99,13 +99,11 @@ def rating_curve(run: Run) -> list[Series]:
 
 
 def ratings_of(run: Run) -> Ratings | None:
-    """One fit over all rated battles; None without any."""
-    from ...ladder.ratings.rating import DavidsonRater
+    """The run's own rater's fit over the rated battles of its present context; None without any."""
+    from ...ladder.published import present, rater_of
 
-    rated = [r for r in results_of(run) if r.kind == "eval"]
-    if not rated:
-        return None
-    ratings = DavidsonRater().rate(rated)
+    state = run.ladder or {}
+    ratings = rater_of(state).rate(present(results_of(run), state).results)
     return ratings if ratings.players else None
 
 

@@ -91,6 +91,8 @@ def test_wins_from_a_true_start_against_a_named_opponent_are_wanted() -> None:
     s = store()
     assert wanted_routes(WON, s, {FROZEN: {"rating": 250.0}}) == [(0, Priority(2, 1, 1, 0.5, -1600))]
     assert wanted_routes(WON, s, {})[0][1].opponent_band == 0
+    weaker = {"scripted:noop": {"rating": -250.0}, "scripted:push": {"rating": 40.0}}
+    assert wanted_routes(WON, s, weaker)[0][1].opponent_band == -3, "nobody knows more of it than that it can be beaten"
     for other in (
         replace(WON, winner=1), replace(WON, winner=2), replace(WON, players=("learner", "learner")),
         replace(WON, start=episode().start), replace(WON, players=(FROZEN, "learner")),
