@@ -52,6 +52,8 @@ from .training_results import training_results
 _TRIM_EVERY = 16
 #: What a run's state must hold to go on.
 _STATE = ("scaler", "ladder", "scores", "ranks", "ahead", "table_metrics")
+#: What belongs to one fit of this process, and no copy can have.
+_OF_A_FIT = ("trainer", "_source", "_dataset", "_ahead", "starts", "demonstrations")
 
 
 def _give_back_memory() -> None:
@@ -344,6 +346,11 @@ class SelfPlayData(pl.LightningDataModule):
         return dict(self._metrics)
 
     # ---- state -----------------------------------------------------------------------------------------------
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy (``copy.deepcopy``, ``pickle``), as tuners make: settings and where the run stands, for a fit of
+        its own; battles, processes and the Trainer stay here."""
+        return {k: v for k, v in vars(self).items() if k != "collector"} | dict.fromkeys(_OF_A_FIT)
+
     def identity_fields(self) -> dict[str, Any]:
         """What of this module decides a run (:mod:`royale_lightning.run.identity`): its settings, the engine, the bots."""
         names = [n for n in inspect.signature(type(self)).parameters if n != "battle"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,3 +93,17 @@ def test_room_is_checked_first(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     check_room(folder, 3_000_000)
     with pytest.raises(OSError, match="needs 4 MB and 3 MB are free"):
         check_room(folder, 4_000_000)
+
+
+def test_what_keeps_a_file_from_being_opened_is_no_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run out of files, or of another user, does not fall back to an older checkpoint."""
+    (folder / "manifest.json").unlink()
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "last.ckpt")
+
+    with monkeypatch.context() as m:
+        m.setattr(Path, "open", refused)
+        with pytest.raises(OSError, match="Too many open files"):
+            whole_checkpoint(folder / "last.ckpt")
+    assert whole_checkpoint(folder / "last.ckpt") == folder / "last.ckpt"

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium.utils import seeding
-from numba import njit
 from royalegym.protocol import MatchSetup
 
 from ...errors import UserError
@@ -31,6 +30,7 @@ from ..engine.state_json import (
     read_state,
 )
 from ..engine.tables import C_LAW, C_PRICE, Tables
+from ..jit import njit
 from ..rewards import linear_terms, pay, start_of
 from ..round import Assignment, Situation
 from ..rows.default_view import DefaultView
@@ -50,7 +50,7 @@ _FLOATS = 14
 BLUE_CHOICE, RED_CHOICE, UNKNOWN_BLUE, UNKNOWN_RED, OVER, BLUE_FULL, RED_FULL = 1, 2, 4, 8, 16, 32, 64
 
 
-@njit(cache=True)
+@njit
 def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, grids_any: Any) -> int:
     """Which seats have a choice, from the grids; unknown grids are named."""
     n = const[2]
@@ -74,7 +74,7 @@ def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, gri
     return flags
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, watched: int, table_keys: Any, table_grid: Any,
            grids_any: Any) -> int:
     """Everything a game step needs once the engine has moved: state, memories, rewards, choices."""
@@ -92,7 +92,7 @@ def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, watched: int, 
     return full | _look(row, ints, const, table_keys, table_grid, grids_any)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _begin(js: Any, row: Any, ints: Any, const: Any) -> None:
     read_state(js, row)
     law = const[C_LAW : C_LAW + 8]
@@ -100,7 +100,7 @@ def _begin(js: Any, row: Any, ints: Any, const: Any) -> None:
         seed_memory(ints[team * MEMORY : (team + 1) * MEMORY], team, g_of(row), p_of(row), law)
 
 
-@njit(cache=True)
+@njit
 def _offers(row: Any, seat: int, ints: Any, grids_any: Any, out: Any) -> None:
     found = ints[_B_FOUND + 4 * seat : _B_FOUND + 4 * seat + 4]
     hand = p_of(row)[seat]
