@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import sys
 import sysconfig
 from collections.abc import Iterable
@@ -25,6 +26,35 @@ def near_matches(word: str, known: Iterable[str]) -> str:
     if not found:
         return ""
     return "; did you mean " + " or ".join(repr(lower[f]) for f in found) + "?"
+
+
+#: Errors of the machine's limits, which say nothing about the file that was asked for.
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+_FULL = (errno.ENOSPC, errno.EDQUOT) if hasattr(errno, "EDQUOT") else (errno.ENOSPC,)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def remedy(failure: OSError) -> str:
+    """What to do about what the system refused, to follow a semicolon."""
+    if failure.errno in OUT_OF_FILES:
+        return f"{_open_files()}raise it with `ulimit -n 4096`, or lower data.rollout.workers"
+    if failure.errno in _FULL:
+        return "free some room"
+    if failure.errno in _FORBIDDEN:
+        return "choose a file or folder you may use"
+    if failure.errno in (errno.EAGAIN, errno.ENOMEM):
+        return "close other programs, raise the limit of processes (`ulimit -u`), or lower data.rollout.workers"
+    if failure.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+        return "check the path"
+    return "choose another file or folder"
+
+
+def _open_files() -> str:
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows, where the C library has a limit that nobody sets
+        return ""
+    return f"the limit of this process is {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} open files: "
 
 
 def own_frame(exc: BaseException) -> str | None:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from royalegym.protocol import BattleState, DeployResult, TowerSlot, Winner
 from royalegym.reward import CombinedReward, CrownReward, RewardFunction, TowerHPReward, WinLossReward
 
 from .engine.state_json import G_OVER, G_WINNER, P_CROWNS, P_TOWER_HP, P_TOWER_MAX
+from .jit import njit
 
 #: Columns of a linear reward's coefficients.
 (R_WIN, R_DRAW, R_CROWN, R_TOWER, R_POTENTIAL, R_GAMMA, R_KING, R_PRINCESS) = range(8)
@@ -138,7 +138,7 @@ def linear_terms(reward: Any) -> np.ndarray | None:
     return None
 
 
-@njit(cache=True)
+@njit
 def pay(P: Any, G: Any, before: Any, coef: Any, out: Any) -> None:
     """Both seats' rewards of one game step.
 

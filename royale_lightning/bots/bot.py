@@ -19,7 +19,7 @@ from ..battle.rows.row_codecs import pack_row
 from ..battle.spec import BattleSpec
 from ..errors import UserError
 from ..nn import actor_state_dict, build_network
-from ..nn.distribution import MaskedCategorical
+from ..nn.distribution import MaskedCategorical, widest_float
 from ..nn.protocol import ActorCritic, Inputs
 from ..nn.rows import rows_to_tensor, unpack
 from ..parts import Part
@@ -143,7 +143,7 @@ class Bot:
         obs = unpack(rows_to_tensor(rows, device), self.layout)
         logits, _ = self.network(obs)
         dist = MaskedCategorical(logits, obs["action_mask"], self.actions)
-        u = torch.from_numpy(uniforms).to(device)
+        u = torch.from_numpy(uniforms).to(widest_float(device)).to(device)
         action = dist.sharp(u) if self.mode == "sharp" else dist.sample(u)
         if training:
             self.network.train()

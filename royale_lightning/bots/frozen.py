@@ -111,7 +111,7 @@ class FrozenActors:
         Args:
             snapshots: id of each row's player ``[B]``, all of them required before.
             rows: uint8 ``[B, row_bytes]``.
-            uniforms: float64 ``[B, 2]``.
+            uniforms: ``[B, 2]``, of ``widest_float``.
         """
         action = torch.zeros(len(snapshots), dtype=torch.int64, device=self.device)
         by_key: dict[str, list[str]] = {}

@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..metrics.alarms import ALARMS, HALT, Alarm, Event, Panel, assemble
 from ..metrics.shipped import shipped_alarms
 from ..parts import Part, PartLike
-from ..ranks import Ranks
+from ..run.ranks import Ranks
 from .base import LoggedCallback, Phase, datamodule_of, game_steps, is_dry, iteration_row, iterations_done
 
 #: What the bundle of a run that an alarm ended holds: rows to see how it came, battles to see what it plays.

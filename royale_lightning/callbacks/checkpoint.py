@@ -18,11 +18,11 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from ..errors import UserError
-from ..ranks import Ranks
+from ..errors import UserError, remedy
 from ..run.atomic import partial_of, publish
 from ..run.checkpoints import check_room, numbered, publish_checkpoint
 from ..run.folder import CHECKPOINTS
+from ..run.ranks import Ranks
 from ..run.signals import StopNow
 from .base import Phase, RunCallback, add_to_next_row, game_steps, is_dry, iterations_done
 
@@ -44,8 +44,8 @@ def keep_bot(trainer: Trainer, path: Path) -> None:
             update_bot(path, folder)
         except OSError as failure:
             raise UserError(
-                f"cannot write the bot {folder} ({failure.strerror or failure}); its checkpoint {path} is whole: make "
-                "room and continue from it"
+                f"cannot write the bot {folder} ({failure.strerror or failure}); its checkpoint {path} is whole: "
+                f"{remedy(failure)} and continue from it"
             ) from failure
 
 
@@ -158,7 +158,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
                 partial.unlink(missing_ok=True)
             raise UserError(
                 f"cannot write the checkpoint {path} ({failure.strerror or failure}); the checkpoints before it are "
-                "whole: make room and continue from last.ckpt"
+                f"whole: {remedy(failure)} and continue from last.ckpt"
             ) from failure
         self.last_path = path
         if trainer.is_global_zero:

@@ -11,8 +11,8 @@ from lightning.pytorch import LightningModule, Trainer
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..ranks import Ranks
 from ..rollout.finite import NotFinite
+from ..run.ranks import Ranks
 from .base import Phase, RunCallback, datamodule_of, game_steps, is_dry, iterations_done
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 
 from ..errors import near_matches
-from ..ranks import Ranks
 from ..run import folder as run_folder
 from ..run.identity import TUNED, Change
+from ..run.ranks import Ranks
 from .base import Phase, RunCallback, callbacks_of, is_dry
 from .checkpoint import RunCheckpoint
 from .resume_rules import identity_of, resume_rules

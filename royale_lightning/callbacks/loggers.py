@@ -37,7 +37,21 @@ class RunWandbLogger(WandbLogger):
 
     @property
     def experiment(self) -> Run:
-        run: Any = super().experiment
+        """The W&B run, begun when first asked for.
+
+        Raises:
+            UserError: W&B does not begin it: there is no key and nobody to ask for one, no network, or a setting of its
+                own (``WANDB_...``) that it does not take.
+        """
+        from wandb.errors import Error
+
+        try:
+            run: Any = super().experiment
+        except (Error, ValueError) as exc:  # a ValueError is of a setting
+            raise UserError(
+                f"--loggers wandb: W&B does not begin a run ({' '.join(str(exc).split())}); log in with `wandb login`, "
+                "or set WANDB_MODE=offline to have its files written here and upload them later with `wandb sync`"
+            ) from exc
         if not self._defined and hasattr(run, "define_metric"):
             self._defined = True
             run.define_metric(CLOCK, hidden=True)

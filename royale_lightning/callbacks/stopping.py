@@ -7,7 +7,7 @@ import time
 from lightning.pytorch import LightningModule, Trainer
 
 from ..errors import UserError
-from ..ranks import Ranks
+from ..run.ranks import Ranks
 from ..run.signals import StopSignals
 from .base import Phase, RunCallback, game_steps, iterations_done
 

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import UserError, near_matches, own_frame
+from ..errors import OUT_OF_FILES, UserError, near_matches, own_frame, remedy
 
 #: Lightning's subcommands, run by :mod:`royale_lightning.cli.trainer_cli`.
 TRAINER_COMMANDS = {
@@ -115,7 +115,9 @@ def _sentence(exc: Exception) -> str | None:
     if (where := own_frame(exc)) is not None:
         return f"{type(exc).__name__}: {exc} ({where}; JSONARGPARSE_DEBUG=true shows the traceback)"
     if isinstance(exc, OSError) and exc.filename is not None:
-        return f"cannot use {str(exc.filename)!r}: {exc.strerror}; free some room, or choose a folder you may write to"
+        return f"cannot use {str(exc.filename)!r}: {exc.strerror}; {remedy(exc)}"
+    if isinstance(exc, OSError) and exc.errno in OUT_OF_FILES:  # pipes and blocks of memory have no name
+        return f"{exc.strerror}; {remedy(exc)}"
     return None
 
 

@@ -29,6 +29,9 @@ from ..run.devices import check_settings
 TRAINER_DEFAULTS: dict[str, Any] = {
     # One epoch is one iteration; StopAfter says when to stop.
     "max_epochs": -1,
+    # The norm of every measured recipe. Adam's step hardly depends on a gradient's size, but one huge gradient stays in
+    # its moments for many steps.
+    "gradient_clip_val": 0.5,
     # Validation inside an epoch would fall into the middle of a rollout.
     "limit_val_batches": 0,
     "num_sanity_val_steps": 0,

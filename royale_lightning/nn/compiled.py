@@ -12,9 +12,20 @@ from .protocol import ActorCritic, Observation
 
 
 def _keep_kernels() -> None:
-    """Keep compiled kernels where a restart finds them: the system's temporary folder is emptied at every boot."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home / "royale_lightning" / "inductor"))
+    """Keep compiled kernels where a restart finds them: the system's temporary folder is emptied at every boot.
+
+    Without a home that can be written to (a user id without an account, as containers run under) that folder, torch's
+    own choice, is what remains.
+    """
+    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+        return
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "royale_lightning" / "inductor"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (RuntimeError, OSError):
+        return
+    if os.access(folder, os.W_OK):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
 
 class CompiledForward:
@@ -34,6 +45,10 @@ class CompiledForward:
         self._network = network
         self._compiled: Any = torch.compile(network.forward, dynamic=False)
         self._rows: int | None = None
+
+    def __reduce__(self) -> tuple[type[CompiledForward], tuple[ActorCritic]]:
+        """A copy compiles its own network anew: what was compiled belongs to this process and this one's weights."""
+        return CompiledForward, (self._network,)
 
     def __call__(self, obs: Observation) -> Any:
         rows = obs["action_mask"].shape[0]

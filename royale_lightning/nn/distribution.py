@@ -42,8 +42,14 @@ class _Taken(NamedTuple):
     tile: Tensor
 
 
+def widest_float(device: torch.device) -> torch.dtype:
+    """float64, or float32 on Apple's GPU, which has no other and raises."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def _inverse_cdf(p: Tensor, u: Tensor) -> Tensor:
-    """Index ``[B]`` of the interval of ``p`` (float64 ``[B, n]``, unnormalised) that holds ``u`` in [0, 1).
+    """Index ``[B]`` of the interval of ``p`` (``[B, n]``, unnormalised) that holds ``u`` in [0, 1], both of
+    :func:`widest_float`. 1 is what rounding to float32 makes of the largest float64 below it.
 
     Right bisection, ``min {i: cdf_i > u}``, among the intervals of positive width only: a parallel cumsum may
     round up over an empty one. The target is held below the total, so that the largest ``u`` finds the last.
@@ -59,8 +65,8 @@ class MaskedCategorical:
 
     With ``c`` a choice (wait, a slot, a button) and ``t`` a tile, ``p(a) = p(c)`` for wait and buttons and
     ``p(c) p(t | c)`` for a card. A slot is legal if any of its tiles is; the no-op always is. Everything is
-    float32 (float64 inside sampling), under autocast too, nothing synchronises the device, and each quantity is
-    computed when first asked for: a PPO step that asks for :meth:`log_prob`, the first-stage entropies and
+    float32 (:func:`widest_float` inside sampling), under autocast too, nothing synchronises the device, and each
+    quantity is computed when first asked for: a PPO step that asks for :meth:`log_prob`, the first-stage entropies and
     :meth:`entropy_tile_of` touches one of the ``[B, tiles]`` grids of a row instead of all.
 
     The entropy splits exactly into what a bonus may want to weigh apart, by the chain rule::
@@ -136,27 +142,32 @@ class MaskedCategorical:
         return _Taken(choice, in_slot, slot, at - slot * a.tiles)
 
     def _join(self, choice: Tensor, u: Tensor | None) -> Tensor:
-        """The flat action of a choice, its tile drawn by ``u`` (float64 ``[B]``) or, without it, the best."""
+        """The flat action of a choice, its tile drawn by ``u`` (``[B]``) or, without it, the best."""
         a, grid = self.actions, self.actions.slots * self.actions.tiles
         if not a.slots:
             return choice
         in_slot = (choice > NOOP) & (choice <= a.slots)
         slot = torch.where(in_slot, choice - 1, 0)
         row = self._row(slot)
-        tile = row.argmax(-1) if u is None else _inverse_cdf(row.double().softmax(-1), u)
+        tile = row.argmax(-1) if u is None else _inverse_cdf(self._wide(row).softmax(-1), u)
         beyond = torch.where(choice > a.slots, choice - a.slots + grid, NOOP)
         return torch.where(in_slot, 1 + slot * a.tiles + tile, beyond)
 
     # --- acting ---------------------------------------------------------------------------------------------
 
+    @staticmethod
+    def _wide(x: Tensor) -> Tensor:
+        return x.to(widest_float(x.device))
+
     @torch.no_grad()
     def sample(self, uniforms: Tensor) -> Tensor:
-        """Actions int64 ``[B]`` by inverse CDF: a function of ``uniforms`` (float64 ``[B, 2]`` in [0, 1)) alone.
+        """Actions int64 ``[B]`` by inverse CDF: a function of ``uniforms`` (``[B, 2]`` in [0, 1), of
+        :func:`widest_float`) alone.
 
         The first column decides the choice and the second the tile. An illegal action has an interval without
         width and is never drawn, at 0 and just below 1 neither.
         """
-        choice = _inverse_cdf(self._choice.double().softmax(-1), uniforms[:, 0])
+        choice = _inverse_cdf(self._wide(self._choice).softmax(-1), uniforms[:, 0])
         return self._join(choice, uniforms[:, 1])
 
     @torch.no_grad()
@@ -165,7 +176,7 @@ class MaskedCategorical:
 
         At two decisions a second p(wait) is a hazard rate: its argmax nearly always waits and elixir leaks.
         """
-        drawn = _inverse_cdf(self._choice.double().softmax(-1), uniforms[:, 0])
+        drawn = _inverse_cdf(self._wide(self._choice).softmax(-1), uniforms[:, 0])
         if self.actions.n_choices == 1:
             return drawn
         best = 1 + self._choice[:, 1:].argmax(-1)

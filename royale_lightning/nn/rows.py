@@ -71,4 +71,5 @@ def _fields(rows: Tensor, layout: RowLayout) -> dict[str, Tensor]:
 
 def rows_to_tensor(rows: np.ndarray, device: torch.device) -> Tensor:
     """uint8 rows on the device, copied once."""
-    return torch.from_numpy(np.ascontiguousarray(rows)).to(device, non_blocking=True)
+    # Only CUDA copies memory that is not page-locked before it returns; Apple's GPU would read what is freed by then.
+    return torch.from_numpy(np.ascontiguousarray(rows)).to(device, non_blocking=device.type == "cuda")

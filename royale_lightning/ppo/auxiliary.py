@@ -66,7 +66,11 @@ class AuxiliaryLoss(nn.Module, ABC):
     @abstractmethod
     def forward(self, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
         """The term before its weight, a scalar, and figures to log (detached scalars on the device, means over the
-        rows)."""
+        rows).
+
+        A term that is a mean over choice rows is multiplied by ``step.batch.actor_weight``, so that the average over
+        ranks is the mean over all their rows. Not called while the weight is 0, unless the term has parameters.
+        """
 
 
 def build_terms(parts: Mapping[str, Part], inputs: Inputs) -> nn.ModuleDict:

@@ -52,6 +52,7 @@ class SelfImitation(AuxiliaryLoss):
         self.rows, self.smoothing = rows, smoothing
         self._source: DemonstrationSource | None = None
         self._seed = self._iteration = 0
+        self._rank: tuple[int, ...] = ()
 
     def begin(self, data: Any) -> None:
         self._source = data.plan.demonstrations
@@ -61,11 +62,14 @@ class SelfImitation(AuxiliaryLoss):
                 "archived; list it, as configs/curriculum.yaml does, or leave the term out"
             )
         self._seed, self._iteration = data.seed, data.iteration
+        rank = data.trainer.global_rank if data.trainer is not None else 0
+        # Each rank shows rows of its own; the first draws as a run of one rank does.
+        self._rank = (rank,) if rank else ()
 
     def forward(self, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
         assert self._source is not None, "begin comes first"
         b = step.batch
-        rng = generator(self._seed, "imitation", self._iteration, b.epoch, b.index)
+        rng = generator(self._seed, "imitation", self._iteration, b.epoch, b.index, *self._rank)
         shown = self._source.demonstrations(rng, self.rows)
         device = step.value.device
         if shown is None:

@@ -87,15 +87,29 @@ def clip_fraction(ratio: Tensor, clip_range: float) -> Tensor:
     return ((ratio - 1.0).abs() > clip_range).to(ratio.dtype)
 
 
-def explained_variance(value: Tensor, target: Tensor, where: Tensor) -> Tensor:
-    """``1 - Var(target - value) / Var(target)`` over the rows ``where``, a scalar.
+def critic_sums(value: Tensor, target: Tensor, where: Tensor) -> Tensor:
+    """What :func:`explained_variance` needs of the rows ``where``; sums of several minibatches, or of ranks, add up.
+
+    Args:
+        value, target: float ``[B]``; float64, where the device has it, keeps what is left of two large sums exact.
+        where: bool ``[B]``.
+
+    Returns:
+        ``[5]``: the count, the sums of target and squared target, of error (target - value) and squared error.
+    """
+    t, e = torch.where(where, target, 0.0), torch.where(where, target - value, 0.0)
+    return torch.stack([where.sum().to(t.dtype), t.sum(), t.square().sum(), e.sum(), e.square().sum()])
+
+
+def explained_variance(sums: Tensor) -> Tensor:
+    """``1 - Var(target - value) / Var(target)`` of :func:`critic_sums`, a scalar.
 
     1 is a perfect critic, 0 no better than a constant, negative worse. NaN, to be left out of the metrics,
     where the targets do not vary (within rounding) or there are fewer than two.
     """
-    target_var, error_var = _variance(target, where), _variance(target - value, where)
-    noise = 1.0e-12 * masked_mean(target.square(), where)
-    return torch.where(target_var > noise, 1.0 - error_var / target_var, torch.nan)
+    _, t, t2, e, e2 = sums / sums[0].clamp(min=1)
+    target_var, error_var = t2 - t.square(), e2 - e.square()
+    return torch.where(target_var > 1.0e-12 * t2, 1.0 - error_var / target_var, torch.nan)
 
 
 def ppo_loss(
@@ -169,7 +183,3 @@ def ppo_loss(
             "forced_rows": (~choice).sum(),
         }
     return loss, {name: figure.detach() for name, figure in figures.items()}
-
-
-def _variance(x: Tensor, where: Tensor) -> Tensor:
-    return masked_mean((x - masked_mean(x, where)).square(), where)

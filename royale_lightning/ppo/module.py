@@ -19,16 +19,16 @@ from ..metrics.process import MB
 from ..nn import NETWORKS, build_network, parameter_groups
 from ..nn.build import seeded
 from ..nn.compiled import CompiledForward
-from ..nn.distribution import MaskedCategorical
+from ..nn.distribution import MaskedCategorical, widest_float
 from ..nn.protocol import ActorCritic, Inputs
 from ..nn.rows import unpack
 from ..parts import Part, PartLike
-from ..ranks import Ranks
 from ..rollout.advantage import ESTIMATORS
 from ..rollout.data import data_of
 from ..rollout.minibatch import Minibatch
+from ..run.ranks import Ranks
 from .auxiliary import TERMS, AuxiliaryLoss, Step, build_terms, gradient_shares
-from .loss import Stages, explained_variance, ppo_loss
+from .loss import Stages, critic_sums, explained_variance, ppo_loss
 from .schedule import progress
 from .settings import PPOSettings
 from .warm_start import load_actor
@@ -92,7 +92,9 @@ class SelfPlayModule(pl.LightningModule):
         self._epochs_done = 0
         self._update_from: float | None = None
         self._seconds = 0.0
-        self._explained: Tensor | None = None
+        self._critic: Tensor | None = None
+        self._begun = 0
+        self._check_due = False
 
     # ---- building --------------------------------------------------------------------------------------------
     def configure_model(self) -> None:
@@ -137,8 +139,15 @@ class SelfPlayModule(pl.LightningModule):
         return self.numbers.gamma
 
     # ---- an iteration ----------------------------------------------------------------------------------------
+    def on_train_start(self) -> None:
+        self._begun = 0
+
     def on_train_epoch_start(self) -> None:
         data = data_of(self.trainer)
+        self._begun += 1
+        # Twice: before its first update the heads of an untrained network are zeroed, and hide what is wrong below
+        # them. With an overlap only the first rollout of all was played by the very weights that learn from it.
+        self._check_due = self.global_step == 0 if data.rollout.overlap else self._begun <= 2
         self.numbers = self.ppo.at(data.game_steps)
         for group in self.optimizers().param_groups:  # type: ignore[union-attr]
             critic = group.get("name") == "critic"
@@ -149,7 +158,7 @@ class SelfPlayModule(pl.LightningModule):
             term.begin(data)
         self._shares = {}
         self._sums, self._epoch_sums = {}, {}
-        self._ratio_error = self._explained = None
+        self._ratio_error = self._critic = None
         self._epochs_done = 0
         self._update_from = None
 
@@ -170,6 +179,9 @@ class SelfPlayModule(pl.LightningModule):
         )
         terms = {}
         for name, term in self._terms():
+            # A term with weights of its own is asked all the same: DDP waits for a gradient of each.
+            if not self._weights[name] and not any(p.requires_grad for p in term.parameters()):
+                continue
             extra, more = term(Step(batch, obs, dist, value, self.network))
             if extra.ndim:
                 raise UserError(f"model.auxiliary.{name} gave a loss of shape {list(extra.shape)}; take its mean")
@@ -192,7 +204,10 @@ class SelfPlayModule(pl.LightningModule):
             self._epoch_sums = {}
             if batch.epoch == 0:
                 self._ratio_error = figures["ratio_error"]
-                self._explained = explained_variance(batch.value, batch.target, batch.choice)
+        if batch.epoch == 0:  # value and target are the collection's: one pass over the rows says it all
+            wide = widest_float(batch.value.device)
+            critic = critic_sums(batch.value.to(wide), batch.target.to(wide), batch.choice)
+            self._critic = critic if self._critic is None else self._critic + critic
         for sums in (self._sums, self._epoch_sums):
             for name, x in figures.items():
                 if name == "ratio_error":
@@ -226,10 +241,12 @@ class SelfPlayModule(pl.LightningModule):
         if not self._sums:
             return {}
         names = sorted(self._sums)
-        packed = torch.stack([self._sums[k].double() for k in names])
-        ratio = self._ratio_error.double() if self._ratio_error is not None else packed.new_zeros(())
+        wide = widest_float(self.device)
+        packed = torch.stack([self._sums[k].to(wide) for k in names])
+        ratio = self._ratio_error.to(wide) if self._ratio_error is not None else packed.new_zeros(())
+        critic = self._critic.clone() if self._critic is not None else packed.new_zeros(5)  # asked again, summed again
         ranks = Ranks.of(self.trainer)
-        packed, ratio = ranks.sum(packed), ranks.largest(ratio)
+        packed, critic, ratio = ranks.sum(packed), ranks.sum(critic), ranks.largest(ratio)
         started = time.perf_counter()
         total = dict(zip(names, packed.tolist(), strict=True))
         waited = time.perf_counter() - started  # for a GPU that still had minibatches before it
@@ -240,10 +257,12 @@ class SelfPlayModule(pl.LightningModule):
             weight = total[_weight(name) or "rows"]
             if weight:
                 out[name if "/" in name else f"ppo/{name}"] = x / weight
-        if self._explained is not None and bool(torch.isfinite(self._explained)):
-            out["ppo/explained_variance"] = float(self._explained)
-        for name, share in self._shares.items():
+        explained = float(explained_variance(critic))
+        if math.isfinite(explained):
+            out["ppo/explained_variance"] = explained
+        for name, _ in self._terms():
             out[f"auxiliary/{name}/weight"] = self._weights[name]
+        for name, share in self._shares.items():
             # This rank's, at the iteration's first minibatch.
             out[f"auxiliary/{name}/gradient_share"] = float(share)
         out["ppo/learning_rate"] = self.numbers.learning_rate
@@ -300,7 +319,8 @@ class SelfPlayModule(pl.LightningModule):
         return str(measure(self.bot(), data_of(self.trainer).asked(), checkpoint=str(self.trainer.ckpt_path or "")))
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
-        if self._ratio_error is not None and self.global_step == 0:
+        if self._check_due:
+            self._check_due = False
             self.check_ratio()
 
     @property
@@ -316,7 +336,6 @@ class SelfPlayModule(pl.LightningModule):
         Raises:
             RuntimeError: with the error found and the tolerance of this precision.
         """
-        # The first rollout of all was played by these very weights, also with an overlap.
         limit = ratio_tolerance(str(self.trainer.precision))
         error = float(self._ratio_error) if self._ratio_error is not None else 0.0
         if not error <= limit:

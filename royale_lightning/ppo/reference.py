@@ -54,4 +54,4 @@ class KLToReference(AuxiliaryLoss):
             reference = MaskedCategorical(logits, step.obs["action_mask"], self.inputs.actions)
         choice = step.batch.choice
         kl = torch.where(choice, kl_divergence(step.policy, reference), 0.0).sum() / choice.sum().clamp(min=1)
-        return kl, {"kl": kl.detach()}
+        return step.batch.actor_weight * kl, {"kl": kl.detach()}

@@ -34,7 +34,7 @@ class PPOSettings:
 
     Gamma and lambda count game steps of 500 ms. What "may be scheduled" takes a number or one schedule, such
     as ``{linear: [7.0e-4, 7.0e-5]}``. The gradient norm is clipped by Lightning's own
-    ``trainer.gradient_clip_val``, 0.5 in the shipped configurations.
+    ``trainer.gradient_clip_val``, 0.5 by default.
 
     Args:
         horizon_game_steps: game steps over which schedules run from start to end; part of the run's identity

@@ -22,7 +22,7 @@ from ..battle.streams import generator, stream_seed, uniforms
 from ..bots.frozen import FrozenActors
 from ..errors import UserError
 from ..ladder.matchmaker import Matchmaker, OpponentTable
-from ..nn.distribution import MaskedCategorical
+from ..nn.distribution import MaskedCategorical, widest_float
 from ..nn.protocol import ActorCritic
 from ..nn.rows import rows_to_tensor, unpack
 from .advantage import Cells
@@ -193,7 +193,7 @@ class Collector:
         b = slots // 2
         at = (self.first + b, r.ordinal[b], r.game_step[b], slots % 2)
         both = np.stack([uniforms(self.seed, "act/choice", *at), uniforms(self.seed, "act/tile", *at)], axis=1)
-        return torch.from_numpy(both).to(self.device)
+        return torch.from_numpy(both).to(widest_float(self.device)).to(self.device)
 
     # ---- collection ------------------------------------------------------------------------------------------
     @torch.no_grad()

@@ -30,8 +30,8 @@ from ..metrics.process import process_figures
 from ..metrics.row import MetricRow
 from ..nn.protocol import Inputs
 from ..parts import Part
-from ..ranks import Ranks
 from ..run import folder as run_folder
+from ..run.ranks import Ranks
 from .advantage import estimator_of
 from .collector import Collector, Rollout
 from .dataset import Learner, SelfPlayDataset
@@ -55,6 +55,8 @@ from .settings import OpponentShares, RolloutSettings
 _TRIM_EVERY = 16
 #: What a run's state must hold to go on.
 _STATE = ("scaler", "ladder", "scores", "ranks", "ahead", "table_metrics")
+#: What belongs to one fit of this process, and no copy can have.
+_OF_A_FIT = ("trainer", "_source", "_dataset", "_ahead", "starts", "demonstrations")
 
 
 def _give_back_memory() -> None:
@@ -337,6 +339,11 @@ class SelfPlayData(pl.LightningDataModule):
         return dict(self._metrics)
 
     # ---- state -----------------------------------------------------------------------------------------------
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy (``copy.deepcopy``, ``pickle``), as tuners make: settings and where the run stands, for a fit of
+        its own; battles, processes and the Trainer stay here."""
+        return {k: v for k, v in vars(self).items() if k != "collector"} | dict.fromkeys(_OF_A_FIT)
+
     def identity_fields(self) -> dict[str, Any]:
         """What of this module decides a run (:mod:`royale_lightning.run.identity`): settings, engine, bots."""
         names = [n for n in inspect.signature(type(self)).parameters if n != "battle"]

@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset
 from ..battle.players import LEARNER
 from ..battle.streams import stream_seed
 from ..nn.protocol import ActorCritic
-from ..ranks import Ranks
+from ..run.ranks import Ranks
 from .advantage import AdvantageEstimator, normalise
 from .collector import Collector, Rollout
 from .finite import check_rollout

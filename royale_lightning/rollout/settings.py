@@ -36,7 +36,8 @@ class RolloutSettings:
         worker_restarts: lost worker processes a start of the run replaces before it ends; enough for an hourly crash
             through two nights, and a part that fails in every battle still ends the run within minutes.
         worker_timeout_s: seconds after which a worker that does not answer counts as hung; a round takes some tens
-            of milliseconds, and a machine that swaps or sleeps may take a thousand times that.
+            of milliseconds, and a machine that swaps may take a thousand times that. Time in which the whole run was
+            stopped (Ctrl-Z, a closed laptop) does not count.
         overlap: collect the next rollout with a frozen copy of the policy while the update runs. It pays where the
             update leaves the cores alone, so on a GPU; two CPU cores gained 4 to 17 %. Off, because the policy that
             acts is one update old (one seed of 200,000 game steps scored 0.870 with and 0.890 without: no large cost,

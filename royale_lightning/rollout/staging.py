@@ -35,4 +35,4 @@ class Staging:
         if self._host is None:
             return rows_to_tensor(rows[at], self._device)
         np.take(rows, at, axis=0, out=self._host.numpy()[: len(at)])
-        return self._host[: len(at)].to(self._device, non_blocking=True)
+        return self._host[: len(at)].to(self._device, non_blocking=self._device.type == "cuda")

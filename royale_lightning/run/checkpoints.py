@@ -6,6 +6,7 @@ the file it names, so a file may be there and not be listed; such a one is judge
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -77,11 +78,12 @@ def damage(path: Path) -> str | None:
         return None
     if entry is not None:
         return "its SHA-256 is not the manifest's"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError) as exc:
-        return str(exc) or type(exc).__name__
+    with path.open("rb") as file:  # what keeps it from being opened says nothing about its bytes
+        try:
+            with zipfile.ZipFile(file) as archive:
+                broken = archive.testzip()
+        except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError) as exc:
+            return str(exc) or type(exc).__name__
     return f"its part {broken} does not fit its checksum" if broken else None
 
 
@@ -114,4 +116,4 @@ def check_room(folder: Path, size: int) -> None:
     """
     free = shutil.disk_usage(folder).free
     if free < size:
-        raise OSError(f"it needs {size / 1e6:.0f} MB and {free / 1e6:.0f} MB are free")
+        raise OSError(errno.ENOSPC, f"it needs {size / 1e6:.0f} MB and {free / 1e6:.0f} MB are free")

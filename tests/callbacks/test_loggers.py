@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,3 +143,26 @@ def test_csv_has_the_same(run: Path, rows: list[dict[str, Any]]) -> None:
     assert [int(r["step"]) for r in found] == [int(r["game_steps"]) for r in rows]
     assert [float(r["ppo/approx_kl"]) for r in found] == pytest.approx([r["ppo/approx_kl"] for r in rows])
     assert yaml.safe_load((version / "hparams.yaml").read_text())["model.ppo.gamma"] == 0.99
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"), [("online", "No API key configured"), ("sometimes", "1 validation error for Settings")]
+)
+def test_wandb_that_does_not_begin_is_one_sentence(tmp_path: Path, mode: str, why: str) -> None:
+    """A process of its own: W&B keeps for a process's life what it found at the first try."""
+    script = (
+        "from pathlib import Path\nfrom royale_lightning.errors import UserError\n"
+        "from royale_lightning.callbacks.loggers import named_loggers\n"
+        "(logger,) = named_loggers(['wandb'], Path('run'))\n"
+        "try:\n    logger.experiment\nexcept UserError as exc:\n    print(exc)"
+    )
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "NETRC"))}
+    env = {**keep, "HOME": str(tmp_path), "WANDB_MODE": mode, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )
+    (line,) = found.stdout.splitlines()
+    assert line.startswith(f"--loggers wandb: W&B does not begin a run ({why}")
+    assert "`wandb login`" in line
+    assert "WANDB_MODE=offline" in line
+    assert "Traceback" not in found.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,21 @@ def test_an_occupied_folder_and_another_network(
     assert main(["fit", "--ckpt_path", "mine/checkpoints/last.ckpt", "--data.battle.deck", "random",
                  "--stop.iterations", "2"]) == 2
     assert "battle" in said(capsys)
+
+
+def test_too_few_open_files_for_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.chdir(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = {int(x) for x in os.listdir("/dev/fd")}
+    limit = [x for x in range(len(taken) + 20) if x not in taken][19] + 1  # leaves twenty
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        more = ["--data.rollout.source", "processes", "--data.rollout.workers", "16", "--data.rollout.battles", "16"]
+        assert main([*FIT, *more]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    told = said(capsys)
+    assert f"Too many open files; the limit of this process is {limit} open files: raise it with `ulimit" in told

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -64,6 +72,35 @@ def test_without_a_compiler_it_says_so_once_and_goes_on(
         assert torch.equal(run(batch(4))[1], network(batch(4))[1])
     out = capsys.readouterr().out
     assert out == "model.compile: the network runs uncompiled, because No working C++ compiler found\n"
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_compiles_its_own_network(how: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda forward, dynamic: forward)
+    network = Twice()
+    twin, run = how((network, CompiledForward(network)))  # type: ignore[arg-type]
+    assert run._network is twin
+    assert run._compiled.__self__ is twin
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="user ids")
+@pytest.mark.parametrize("home", ["none", "a file", "writable"])
+def test_kernels_are_kept_in_a_home_and_need_none(home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pwd
+
+    monkeypatch.setattr(torch, "compile", lambda forward, dynamic: forward)
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.setenv(name, "")  # brought back after the test, whatever is set meanwhile
+        monkeypatch.delenv(name)
+    if home == "none":
+        monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
+    else:
+        monkeypatch.setenv("HOME", str(tmp_path))
+    if home == "a file":
+        (tmp_path / ".cache").touch()
+    CompiledForward(Twice())  # type: ignore[arg-type]
+    kept = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    assert kept == (str(tmp_path / ".cache/royale_lightning/inductor") if home == "writable" else None)
 
 
 @pytest.mark.slow

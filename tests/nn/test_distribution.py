@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from royale_lightning.battle.actions import ActionLayout
-from royale_lightning.nn import MaskedCategorical, StagedLogits
+from royale_lightning.nn import MaskedCategorical, StagedLogits, distribution
 
 SMALL = ActionLayout(slots=3, tiles_y=2, tiles_x=4, buttons=2)
 LAYOUTS = [SMALL, ActionLayout(), ActionLayout(slots=0, buttons=3), ActionLayout(slots=0), ActionLayout(1, 1, 1, 0)]
@@ -213,3 +213,16 @@ def test_sampling_ignores_the_rest_of_the_batch() -> None:
     for part in (slice(0, 1), slice(5, 40)):
         some = StagedLogits(logits.choice[part], logits.tile[part])
         assert torch.equal(MaskedCategorical(some, mask[part], a).sample(u[part]), whole[part])
+
+
+@pytest.mark.parametrize("a", LAYOUTS)
+def test_draws_in_float32_are_legal_and_hardly_others(a: ActionLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Apple's GPU. The uniforms next to 1 become 1 there."""
+    logits, mask = make(a, n=4096)
+    u = torch.rand(4096, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    u[:64], u[64:128] = JUST_BELOW_1, 0.0
+    wide = MaskedCategorical(logits, mask, a).sample(u)
+    monkeypatch.setattr(distribution, "widest_float", lambda _: torch.float32)
+    narrow = MaskedCategorical(logits, mask, a).sample(u.float())
+    assert mask.gather(-1, narrow[:, None]).all()
+    assert (narrow == wide).float().mean() > 0.998

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,7 @@ class Archive:
     shown: Demonstrations | None
     seed: int = 1
     iteration: int = 0
+    trainer: Any = None
 
     @property
     def plan(self) -> RunPlan:
@@ -165,6 +167,44 @@ def test_imitation_makes_what_was_shown_likelier(batch: Minibatch) -> None:
     term.begin(Archive(None))
     loss, figures = term(step_of(learner, batch))
     assert (loss.item(), float(figures["rows_shown"])) == (0.0, 0.0)
+
+
+def test_each_rank_is_shown_rows_of_its_own(network: ActorCritic, batch: Minibatch) -> None:
+    draws: list[float] = []
+
+    term = SelfImitation(inputs_of(SPEC))
+    for rank in (None, 0, 1, 2):
+        trainer = None if rank is None else SimpleNamespace(global_rank=rank)
+        term.begin(SimpleNamespace(
+            demonstrations=SimpleNamespace(demonstrations=lambda rng, rows: draws.append(rng.random())),
+            seed=1, iteration=3, trainer=trainer,
+        ))
+        term(step_of(network, batch))
+    assert draws[0] == draws[1], "one rank draws as a run without ranks"
+    assert len(set(draws)) == 3
+
+
+def test_a_reference_counts_by_the_ranks_choice_rows(network: ActorCritic, batch: Minibatch, tmp_path: Path) -> None:
+    """Two ranks with different numbers of choice rows: the mean of their terms is the term of all rows."""
+    Bot.of(network, TINY, SPEC).save(tmp_path / "bot")
+    term = KLToReference(inputs_of(SPEC), str(tmp_path / "bot"))
+    other = build_network(TINY.as_dict(), inputs_of(SPEC), seed=2)
+    with torch.no_grad():
+        for x in other.parameters():
+            x += 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    order = torch.argsort(batch.choice.int(), stable=True)[: len(batch) // 2 * 2]
+
+    def rows(at: Tensor) -> Minibatch:
+        return Minibatch(*(getattr(batch, n)[at] for n in (
+            "rows", "action", "log_prob", "advantage", "target", "value", "choice")), 0, 0)
+
+    halves = [rows(at) for at in order.chunk(2)]
+    counts = [int(h.choice.sum()) for h in halves]
+    assert counts[0] < counts[1]
+    for half, n in zip(halves, counts, strict=True):
+        half.actor_weight = torch.tensor(2 * n / sum(counts))
+    ranks = torch.stack([term(step_of(other, half))[0] for half in halves]).mean()
+    torch.testing.assert_close(ranks, term(step_of(other, rows(order)))[0])
 
 
 def test_imitation_without_an_archive_is_one_sentence() -> None:

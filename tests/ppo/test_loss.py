@@ -17,6 +17,7 @@ from royale_lightning.ppo.loss import (
     approx_kl,
     clip_fraction,
     clipped_surrogate,
+    critic_sums,
     explained_variance,
     masked_mean,
     ppo_loss,
@@ -119,12 +120,16 @@ def test_masked_mean_of_nothing_is_zero_with_zero_gradient() -> None:
     assert x.grad.tolist() == [0.0, 0.0, 0.0]
 
 
+def explained(value: Tensor, target: Tensor, where: Tensor) -> Tensor:
+    return explained_variance(critic_sums(value.double(), target.double(), where))
+
+
 def test_explained_variance() -> None:
     target, all_rows = t(1.0, 2.0, 3.0, NAN), torch.tensor([True, True, True, False])
-    assert explained_variance(target, target, all_rows).item() == 1.0
-    assert explained_variance(t(2.0, 2.0, 2.0, 2.0), target, all_rows).item() == pytest.approx(0.0, abs=1e-6)
-    assert explained_variance(target + 5.0, target, all_rows).item() == pytest.approx(1.0)
-    assert explained_variance(-target, target, all_rows).item() == pytest.approx(-3.0)
+    assert explained(target, target, all_rows).item() == 1.0
+    assert explained(t(2.0, 2.0, 2.0, 2.0), target, all_rows).item() == pytest.approx(0.0, abs=1e-6)
+    assert explained(target + 5.0, target, all_rows).item() == pytest.approx(1.0)
+    assert explained(-target, target, all_rows).item() == pytest.approx(-3.0)
 
 
 @settings(deadline=None)
@@ -135,14 +140,32 @@ def test_explained_variance_equals_numpys(seed: int, n: int) -> None:
     where = rng.random(n) < 0.7
     where[:3] = True
     want = 1 - np.var((target - value)[where]) / np.var(target[where])
-    got = explained_variance(torch.tensor(value), torch.tensor(target), torch.tensor(where)).item()
+    got = explained(torch.tensor(value), torch.tensor(target), torch.tensor(where)).item()
     assert got == pytest.approx(want, rel=1e-3, abs=1e-3)
+
+
+@settings(deadline=None)
+@given(_SEEDS, st.integers(1, 5))
+def test_explained_variance_is_of_all_minibatches_and_ranks_together(seed: int, parts: int) -> None:
+    """Of targets far from 0 too, whose squares nearly cancel."""
+    rng = np.random.default_rng(seed)
+    value, target = (torch.tensor(x.astype(np.float32)) for x in rng.normal(1000.0, 1.0, (2, 64)))
+    where = torch.tensor(rng.random(64) < 0.7)
+    cuts = np.sort(rng.integers(0, 65, parts)).tolist()
+    each = [
+        critic_sums(v.double(), x.double(), w)
+        for v, x, w in zip(*(z.tensor_split(cuts) for z in (value, target, where)), strict=True)
+    ]
+    assert len(each) == parts + 1
+    together = explained_variance(torch.stack(each).sum(0)).item()
+    error = (target.double() - value.double())[where]
+    assert together == pytest.approx(1 - error.var().item() / target.double()[where].var().item(), abs=1e-6)
 
 
 @pytest.mark.parametrize("target", [(0.0, 0.0, 0.0), (0.1, 0.1, 0.1), (1e6, 1e6, 1e6)])
 def test_targets_that_do_not_vary_have_no_explained_variance(target: tuple[float, ...]) -> None:
     for where in ([True, True, True], [True, False, False], [False, False, False]):
-        assert math.isnan(explained_variance(t(1.0, 2.0, 3.0), t(*target), torch.tensor(where)).item())
+        assert math.isnan(explained(t(1.0, 2.0, 3.0), t(*target), torch.tensor(where)).item())
 
 
 def batch(
@@ -251,4 +274,4 @@ def test_nothing_waits_for_the_device() -> None:
     b.choice = torch.zeros(4, dtype=torch.bool, device="meta")
     settings_ = {**SETTINGS, "value_clip": 0.2}
     loss, _ = ppo_loss(b, x, Stages(x, x, x), x, **settings_)
-    assert loss.shape == explained_variance(x, x, b.choice).shape == ()
+    assert loss.shape == explained_variance(critic_sums(x, x, b.choice)).shape == ()

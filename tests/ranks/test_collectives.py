@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from royale_lightning.ranks import Ranks
+from royale_lightning.run.ranks import Ranks
 
 _RANK = """
 import json, sys, torch
-from royale_lightning.ranks import Ranks
+from royale_lightning.run.ranks import Ranks
 rank, folder = int(sys.argv[1]), sys.argv[2]
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
 ranks, made = Ranks(rank, 2), []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,3 +125,17 @@ def test_a_process_that_ends_between_publishing_and_listing_leaves_no_damage(
     publish_checkpoint(partial, path, {"iteration": 3})
     assert "iteration-000003.ckpt" in checkpoint_files.read_manifest(folder)
     assert damage(path) is None
+
+
+def test_what_keeps_a_file_from_being_opened_is_no_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run out of files, or of another user, does not fall back to an older checkpoint."""
+    (folder / "manifest.json").unlink()
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "last.ckpt")
+
+    with monkeypatch.context() as m:
+        m.setattr(Path, "open", refused)
+        with pytest.raises(OSError, match="Too many open files"):
+            whole_checkpoint(folder / "last.ckpt")
+    assert whole_checkpoint(folder / "last.ckpt") == folder / "last.ckpt"

@@ -12,11 +12,11 @@ import threading
 from typing import Any
 
 import numpy as np
-from numba import njit
 from royalegym.action import TileActionParser
 from royalegym.protocol import BattleState, CardInfo, Placement, card_is_spell
 from royalegym.rust_engine import RustEngine
 
+from ..jit import njit
 from .engine import engine_on
 from .state_json import (
     E_BOX0,
@@ -55,6 +55,8 @@ GRID_BYTES = 72  # 576 tiles, own frame, packed
 #: ``CARD[n, 2]``: class of placement, and whether bodies enter its grid.
 C_CLASS, C_BODIES = 0, 1
 MIRROR_CLASS = 0
+#: In ``any`` before it is written: neither no legal tile nor some.
+UNSEEN = 2
 _MASK = (1 << 64) - 1
 
 
@@ -72,7 +74,7 @@ def card_classes(cards: list[CardInfo]) -> np.ndarray:
     return out
 
 
-@njit(cache=True)
+@njit
 def _mix(h: Any) -> Any:
     """splitmix64's finaliser."""
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -80,7 +82,7 @@ def _mix(h: Any) -> Any:
     return h ^ (h >> np.uint64(31))
 
 
-@njit(cache=True)
+@njit
 def bodies_hash(row: Any) -> Any:
     """A hash of every body and bottle on the board, whatever order the engine lists them in."""
     G, E, S = g_of(row), e_of(row), s_of(row)
@@ -102,7 +104,7 @@ def bodies_hash(row: Any) -> Any:
     return _mix(total)
 
 
-@njit(cache=True)
+@njit
 def seat_slots(row: Any, team: int, lockout: int, frozen: bool, card_class: Any, bodies: Any, keys: Any) -> int:
     """The hash keys of the slots a seat can pay for, 0 where it cannot: ``keys`` uint64 ``[4]``. Returns how many."""
     G, me = g_of(row), p_of(row)[team]
@@ -133,7 +135,7 @@ def seat_slots(row: Any, team: int, lockout: int, frozen: bool, card_class: Any,
     return n
 
 
-@njit(cache=True)
+@njit
 def find(keys: Any, table_keys: Any, table_grid: Any, grids_any: Any, found: Any) -> int:
     """Grid index per slot into ``found`` (-1: not payable, -2: unknown grid).
 
@@ -146,18 +148,22 @@ def find(keys: Any, table_keys: Any, table_grid: Any, grids_any: Any, found: Any
         if keys[k] == 0:
             continue
         at = keys[k] & cap
-        while table_keys[at] != 0 and table_keys[at] != keys[k]:
+        key = table_keys[at]  # read once: another thread may put one there meanwhile
+        while key != 0 and key != keys[k]:
             at = (at + np.uint64(1)) & cap
-        if table_keys[at] == 0:
+            key = table_keys[at]
+        grid = table_grid[at] if key != 0 else -1
+        # The thread that writes an entry need not be seen to write its words in order.
+        if grid < 0 or grids_any[grid] == UNSEEN:
             found[k] = -2
             playable = -100
         else:
-            found[k] = table_grid[at]
-            playable += grids_any[found[k]]
+            found[k] = grid
+            playable += grids_any[grid]
     return playable if playable >= 0 else -1
 
 
-@njit(cache=True)
+@njit
 def zone_key(row: Any, viewer: int, zone_class: int) -> Any:
     """The hash key of where a viewer's opponent could put a troop."""
     h = np.uint64(zone_class * 2 + viewer + 1) * np.uint64(0x9E3779B97F4A7C15) ^ bodies_hash(row)
@@ -165,9 +171,9 @@ def zone_key(row: Any, viewer: int, zone_class: int) -> Any:
     return h if h != 0 else np.uint64(1)
 
 
-@njit(cache=True)
+@njit
 def find_one(key: Any, table_keys: Any, table_grid: Any) -> int:
-    """Grid index of one key, -1 where it is unknown."""
+    """Grid index of one key, -1 where it is unknown or being written."""
     cap = np.uint64(table_keys.shape[0] - 1)
     at = key & cap
     while table_keys[at] != 0 and table_keys[at] != key:
@@ -179,8 +185,10 @@ class GridCache:
     """Placement grids of the process, shared by all its battles and threads.
 
     Attributes:
-        table: ``(keys uint64 [cap], grid index int32 [cap], any int8 [cap / 2])`` of the hash table, one tuple so
-            that a thread never reads the keys of one size with the indices of another.
+        table: ``(keys uint64 [cap], grid index int32 [cap], any uint8 [cap / 2])`` of the hash table, one tuple so
+            that a thread never reads the keys of one size with the indices of another. Compiled code reads it without
+            the interpreter's lock, on processors that may show it another thread's writes in any order; so each word
+            is written once, and until then says that it was not (0, -1, ``UNSEEN``).
         grids: uint8 ``[cap / 2, GRID_BYTES]``. An index, once handed out, stays good: the table grows, grids do not
             move.
     """
@@ -207,8 +215,8 @@ class GridCache:
     def _new(self, capacity: int) -> None:
         """A table of ``capacity`` (a power of two) with the grids known so far."""
         half = capacity // 2
-        keys, index = np.zeros(capacity, dtype=np.uint64), np.zeros(capacity, dtype=np.int32)
-        grids, any_ = np.zeros((half, GRID_BYTES), dtype=np.uint8), np.zeros(half, dtype=np.uint8)
+        keys, index = np.zeros(capacity, dtype=np.uint64), np.full(capacity, -1, dtype=np.int32)
+        grids, any_ = np.zeros((half, GRID_BYTES), dtype=np.uint8), np.full(half, UNSEEN, dtype=np.uint8)
         if self.used:
             old_keys, old_index, old_any = self.table
             grids[: self.used], any_[: self.used] = self.grids[: self.used], old_any[: self.used]

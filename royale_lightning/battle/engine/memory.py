@@ -14,9 +14,9 @@ from math import gcd
 from typing import Any
 
 import numpy as np
-from numba import njit
 from royalegym.protocol import CardInfo, ElixirLaw, Placement
 
+from ..jit import njit
 from .state_json import (
     G_OVERTIME,
     G_REGULAR,
@@ -58,7 +58,7 @@ def price_table(cards: list[CardInfo]) -> np.ndarray:
     return np.array([c.elixir - (1000 if c.placement == Placement.MIRROR else 0) for c in cards], dtype=np.int64)
 
 
-@njit(cache=True)
+@njit
 def seed_fine(milli: int, law: Any) -> int:
     """A reported bar in fine units, on the lattice a running bar moves on (``ElixirLaw.seed_fine``)."""
     lo = milli * law[L_SCALE] // 1000
@@ -66,7 +66,7 @@ def seed_fine(milli: int, law: Any) -> int:
     return snapped if snapped <= lo + law[L_SCALE] // 1000 - 1 else lo
 
 
-@njit(cache=True)
+@njit
 def _regen(start: int, stop: int, regular: int, overtime: int, law: Any) -> int:
     if stop <= start:
         return 0
@@ -79,13 +79,13 @@ def _regen(start: int, stop: int, regular: int, overtime: int, law: Any) -> int:
     return slow * law[L_GAIN_1] + (stop - start - slow) * law[L_GAIN_2]
 
 
-@njit(cache=True)
+@njit
 def _mark(m: Any, at: int, card: int) -> None:
     # 62 bits a word: int64 arithmetic keeps its sign bit out of it, and 4 words hold 248 cards.
     m[at + card // 62] |= np.int64(1) << np.int64(card % 62)
 
 
-@njit(cache=True)
+@njit
 def _note_own(m: Any) -> None:
     for k in range(4):
         if m[M_HAND + k] >= 0:
@@ -95,13 +95,13 @@ def _note_own(m: Any) -> None:
             _mark(m, M_OWN_DECK, m[M_QUEUE + k])
 
 
-@njit(cache=True)
+@njit
 def has_card(m: Any, at: int, card: int) -> bool:
     """Whether the card set that begins in column ``at`` of a match memory (int64, 62 cards a column) holds ``card``."""
     return (m[at + card // 62] >> np.int64(card % 62)) & 1 == 1
 
 
-@njit(cache=True)
+@njit
 def seed_memory(m: Any, team: int, G: Any, P: Any, law: Any) -> None:
     """Start of a match: everything forgotten, both bars read once (they are public then)."""
     m[:] = 0
@@ -124,7 +124,7 @@ def seed_memory(m: Any, team: int, G: Any, P: Any, law: Any) -> None:
     _note_own(m)
 
 
-@njit(cache=True)
+@njit
 def _spent(m: Any, before: int, now: Any, copy: int, price: Any) -> int:
     """Elixir of the plays that hand slots show, and the card a Mirror would copy after them."""
     due = 0
@@ -144,7 +144,7 @@ def _spent(m: Any, before: int, now: Any, copy: int, price: Any) -> int:
     return due
 
 
-@njit(cache=True)
+@njit
 def observe(m: Any, team: int, G: Any, P: Any, law: Any, price: Any) -> None:
     """Advance one seat's memory to the state in ``G, P``; nothing moves unless the clock did."""
     tick = G[G_TICK]

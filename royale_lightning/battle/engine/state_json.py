@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ...errors import UserError
+from ..jit import njit
 
 # ---- columns -------------------------------------------------------------------------------------------------
 (G_TICK, G_TICK_MS, G_REGULAR, G_OVERTIME_TICKS, G_RATE, G_OVERTIME, G_OVER, G_WINNER, G_ENTITIES, G_SPELLS,
@@ -74,7 +74,7 @@ _QUOTE, _COMMA, _MINUS, _OPEN, _CLOSE, _OBJECT, _END, _BACKSLASH, _BAR = 34, 44,
 _T, _F, _N = 116, 102, 110
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _number(js: Any, at: int) -> tuple[int, int]:
     """An integer, a boolean or null at ``at``: (value, position after it). null reads as -1."""
     c = js[at]
@@ -98,7 +98,7 @@ def _number(js: Any, at: int) -> tuple[int, int]:
     return -1, at + 4
 
 
-@njit(cache=True)
+@njit
 def _skip(js: Any, at: int) -> int:
     """The position after the value at ``at``, whatever it is."""
     depth = 0
@@ -125,7 +125,7 @@ def _skip(js: Any, at: int) -> int:
             return at
 
 
-@njit(cache=True)
+@njit
 def _numbers(js: Any, at: int, out: Any, first: int, room: int) -> tuple[int, int]:
     """A flat array of numbers into ``out[first:first + room]``: (count, position after it)."""
     at += 1
@@ -141,7 +141,7 @@ def _numbers(js: Any, at: int, out: Any, first: int, room: int) -> tuple[int, in
     return n, at + 1
 
 
-@njit(cache=True)
+@njit
 def _rows(js: Any, at: int, out: Any, first: int, rows: int, stride: int, columns: int, keep: int) -> tuple[int, int]:
     """An array of number arrays; of each row the elements ``columns`` selects by bit, packed ``keep`` a row."""
     at += 1
@@ -167,7 +167,7 @@ def _rows(js: Any, at: int, out: Any, first: int, rows: int, stride: int, column
     return n, at + 1
 
 
-@njit(cache=True)
+@njit
 def _buffs(js: Any, at: int) -> tuple[int, int]:
     """``[[name, ms_left], ...]``: the bits of the families we read, members joined by '|'."""
     bits = 0
@@ -199,7 +199,7 @@ def _buffs(js: Any, at: int) -> tuple[int, int]:
     return bits, at
 
 
-@njit(cache=True)
+@njit
 def _entity(js: Any, at: int, row: Any) -> int:
     """One positional entity row into 32 columns; columns an older engine leaves out stay -1.
 
@@ -238,7 +238,7 @@ def _entity(js: Any, at: int, row: Any) -> int:
     return at + 1
 
 
-@njit(cache=True)
+@njit
 def _player(js: Any, at: int, P: Any) -> int:
     """One player object into the row of its team."""
     row = np.full(PLAYER, -1, dtype=np.int32)
@@ -296,7 +296,7 @@ def _player(js: Any, at: int, P: Any) -> int:
     return at + 1
 
 
-@njit(cache=True)
+@njit
 def _objects(js: Any, at: int, out: Any) -> tuple[int, int]:
     """An array of flat number rows (spells, projectiles) into ``out``: (count, position after it)."""
     at += 1
@@ -314,7 +314,7 @@ def _objects(js: Any, at: int, out: Any) -> tuple[int, int]:
     return n, at + 1
 
 
-@njit(cache=True)
+@njit
 def parse_state(js: Any, G: Any, P: Any, E: Any, S: Any, J: Any) -> None:
     """Decode ``state_json`` bytes (uint8 ``[n]``) into the arrays of one battle.
 
@@ -393,37 +393,37 @@ AT_J = AT_S + MAX_OBJECTS * SPELL
 STATE = AT_J + MAX_OBJECTS * PROJECTILE
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def g_of(row: Any) -> Any:
     """``G[GLOBALS]`` of one battle's packed int32 row, a view; its neighbours below likewise."""
     return row[AT_G : AT_G + GLOBALS]
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def p_of(row: Any) -> Any:
     """``P[2, PLAYER]``."""
     return row[AT_P:AT_E].reshape((2, PLAYER))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def e_of(row: Any) -> Any:
     """``E[MAX_ENTITIES, ENTITY]``."""
     return row[AT_E:AT_S].reshape((MAX_ENTITIES, ENTITY))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def s_of(row: Any) -> Any:
     """``S[MAX_OBJECTS, SPELL]``."""
     return row[AT_S:AT_J].reshape((MAX_OBJECTS, SPELL))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def j_of(row: Any) -> Any:
     """``J[MAX_OBJECTS, PROJECTILE]``."""
     return row[AT_J:STATE].reshape((MAX_OBJECTS, PROJECTILE))
 
 
-@njit(cache=True)
+@njit
 def read_state(js: Any, row: Any) -> None:
     """Decode ``state_json`` bytes into a battle's workspace row (int32 ``[STATE]``)."""
     parse_state(js, g_of(row), p_of(row), e_of(row), s_of(row), j_of(row))

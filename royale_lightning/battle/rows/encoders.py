@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ..engine.engine import decode_state
 from ..engine.legality import find_one, zone_key
 from ..engine.tables import C_CARDS, C_LAW, Tables
+from ..jit import njit
 from .entities import encode as encode_entities
 from .entities import write_mask as write_entities_mask
 from .entities_layout import ENTITIES, SMALL
@@ -45,7 +45,7 @@ class RowEncoder(ABC):
         """
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _entities(out: Any, seat: int, row: Any, memory: Any, found: Any, scale: int, n_cards: int, grids: Any) -> int:
     encode_entities(out, seat, row, memory, scale, n_cards)
     write_entities_mask(out, found, grids)
@@ -65,17 +65,18 @@ class EntitiesEncoder(RowEncoder):
         return int(_entities(out, seat, row, memory, found, self.scale, self.cards, self.cache.grids))
 
 
-@njit(cache=True, nogil=True)
-def _spatial(
-    out: Any, seat: int, row: Any, memory: Any, found: Any, const: Any, zone_class: int, grids: Any, table_keys: Any,
-    table_grid: Any, grids_any: Any,
-) -> tuple[Any, int]:
-    """Write the row; ``(0, cells left out)``, or ``(key, 0)`` of a zone that nobody has worked out yet."""
+# With the interpreter's lock: a grid's bytes, read right after its index, are surely there only for who has held the
+# lock since they were written.
+@njit
+def _zone(row: Any, seat: int, zone_class: int, table_keys: Any, table_grid: Any) -> tuple[Any, int]:
+    """Key and grid index (-1: nobody has worked it out yet) of where the seat's opponent could put a troop."""
     key = zone_key(row, seat, zone_class)
-    zone = find_one(key, table_keys, table_grid)
-    if zone < 0:
-        return key, 0
-    return np.uint64(0), write_spatial(out, seat, row, memory, found, const, zone, grids)
+    return key, find_one(key, table_keys, table_grid)
+
+
+@njit(nogil=True)
+def _spatial(out: Any, seat: int, row: Any, memory: Any, found: Any, const: Any, zone: int, grids: Any) -> int:
+    return write_spatial(out, seat, row, memory, found, const, zone, grids)
 
 
 class SpatialEncoder(RowEncoder):
@@ -90,12 +91,12 @@ class SpatialEncoder(RowEncoder):
     ) -> int:
         c = self.cache
         while True:
+            keys, grid, _ = c.table
+            key, zone = _zone(row, seat, c.zone_class, keys, grid)
             # The table before the grids: an index of the one is good in any later state of the other.
-            table = c.table
-            unknown, left_out = _spatial(out, seat, row, memory, found, self.const, c.zone_class, c.grids, *table)
-            if not unknown:
-                return int(left_out)
-            c.learn_zone(decode_state(battle), seat, int(unknown))
+            if zone >= 0:
+                return int(_spatial(out, seat, row, memory, found, self.const, zone, c.grids))
+            c.learn_zone(decode_state(battle), seat, int(key))
 
 
 #: Observations the batched arena writes, by their short names.

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numba import njit
 from royalegym.action import ActionParser
 from royalegym.obs import ObsBuilder
 from royalegym.protocol import TEAMS, BattleState, ElixirLaw, Engine
@@ -112,6 +111,7 @@ from ..engine.state_json import (
     read_state,
     s_of,
 )
+from ..jit import njit
 from .entities_layout import ENTITIES, MAX_PROJECTILES, MAX_SPELLS, MAX_UNITS
 from .layout import MASK
 
@@ -129,19 +129,19 @@ _O_HAND, _O_CYCLE, _O_RECENT, _O_SEEN, _O_MASK = (
 ROW_BYTES = ENTITIES.row_bytes
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _byte(v: int) -> int:
     return min(255, max(0, v))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _put16(out: Any, at: int, v: int) -> None:
     v = min(65535, max(0, v))
     out[at] = v & 255
     out[at + 1] = v >> 8
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _step(d: int) -> int:
     """A displacement in half tiles, rounded half away from zero so that the seats agree, around 128."""
     half = HALF_TILE // 2
@@ -149,13 +149,13 @@ def _step(d: int) -> int:
     return _byte(128 + q)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _half(v: int) -> int:
     """A facing component, halved towards zero, around 128."""
     return _byte(128 + (v // 2 if v >= 0 else -(-v // 2)))
 
 
-@njit(cache=True)
+@njit
 def _insert(order: Any, keys: Any, n: int, key: int, index: int) -> None:
     """Insertion sort, ascending by key: boards hold a dozen units."""
     at = n
@@ -167,7 +167,7 @@ def _insert(order: Any, keys: Any, n: int, key: int, index: int) -> None:
     order[at] = index
 
 
-@njit(cache=True)
+@njit
 def _units(out: Any, team: int, G: Any, E: Any) -> int:
     """Unit rows; returns how many visible units were left out."""
     order = np.empty(E.shape[0], dtype=np.int64)
@@ -250,7 +250,7 @@ def _units(out: Any, team: int, G: Any, E: Any) -> int:
     return left_out
 
 
-@njit(cache=True)
+@njit
 def _spells(out: Any, team: int, G: Any, S: Any) -> None:
     order = np.empty(S.shape[0], dtype=np.int64)
     keys = np.empty(S.shape[0], dtype=np.int64)
@@ -282,7 +282,7 @@ def _spells(out: Any, team: int, G: Any, S: Any) -> None:
         _put16(out, wide + 6, ay >> 4)
 
 
-@njit(cache=True)
+@njit
 def _projectiles(out: Any, team: int, G: Any, J: Any) -> None:
     order = np.empty(J.shape[0], dtype=np.int64)
     keys = np.empty(J.shape[0], dtype=np.int64)
@@ -312,7 +312,7 @@ def _projectiles(out: Any, team: int, G: Any, J: Any) -> None:
         _put16(out, wide + 2, y >> 4)
 
 
-@njit(cache=True)
+@njit
 def encode(out: Any, team: int, row: Any, m: Any, scale: int, n_cards: int) -> None:
     """Write one seat's row, all but its mask.
 
@@ -376,7 +376,7 @@ def encode(out: Any, team: int, row: Any, m: Any, scale: int, n_cards: int) -> N
             k += 1
 
 
-@njit(cache=True)
+@njit
 def write_mask(out: Any, found: Any, grids: Any) -> None:
     """The packed mask of a seat from its slots' grids (``legality.find``), and the hand's playable bits."""
     for k in range(4):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ..engine.legality import GRID_BYTES
 from ..engine.memory import (
@@ -67,6 +66,7 @@ from ..engine.state_json import (
     s_of,
 )
 from ..engine.tables import C_CARDS, C_FULL, C_LAW, C_PRICE
+from ..jit import njit
 from .entities import HEIGHT, WIDTH
 from .spatial_row import HP_PLANES, MAX_CELLS, MAX_HP_CELLS, TILES, TILES_X, TILES_Y, TOP_HP, UNUSED_CELL
 
@@ -86,7 +86,7 @@ _O_ONE_HOT = _O_COUNT + MAX_CELLS
 _O_MULTI_HOT = _O_ONE_HOT + 9
 
 
-@njit(cache=True)
+@njit
 def _tile(team: int, x: int, y: int) -> int:
     """Own-frame tile of an engine-frame point, clamped onto the board."""
     if team == 1:
@@ -96,7 +96,7 @@ def _tile(team: int, x: int, y: int) -> int:
     return ty * TILES_X + tx
 
 
-@njit(cache=True)
+@njit
 def _add(keys: Any, sums: Any, n: int, key: int, amount: int) -> int:
     """Add to a cell of a list kept in ascending order; returns its new length."""
     at = n
@@ -113,7 +113,7 @@ def _add(keys: Any, sums: Any, n: int, key: int, amount: int) -> int:
     return n + 1
 
 
-@njit(cache=True)
+@njit
 def _planes(out: Any, team: int, row: Any) -> int:
     """Both lists of cells; returns how many cells there was no room for."""
     G, E, S = g_of(row), e_of(row), s_of(row)
@@ -165,13 +165,13 @@ def _planes(out: Any, team: int, row: Any) -> int:
     return left_out
 
 
-@njit(cache=True)
+@njit
 def _unit(x: float) -> Any:
     """float32 of ``x``, then clipped to [0, 1], in RoyaleGym's order."""
     return min(np.float32(1.0), max(np.float32(0.0), np.float32(x)))
 
 
-@njit(cache=True)
+@njit
 def _scalars(v: Any, team: int, row: Any, m: Any, const: Any) -> None:
     """The numbers of the vector, in its order (``spatial_row.SCALARS``)."""
     G, P = g_of(row), p_of(row)
@@ -211,12 +211,12 @@ def _scalars(v: Any, team: int, row: Any, m: Any, const: Any) -> None:
         v[31 + k] = 1.0 if G[G_RATE] == k + 1 else 0.0
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _index(card: int, n_cards: int) -> int:
     return card if card >= 0 else n_cards
 
 
-@njit(cache=True)
+@njit
 def _cards(out: Any, team: int, row: Any, m: Any, n_cards: int) -> None:
     """One-hots as indices, multi-hots as bits."""
     me = p_of(row)[team]
@@ -247,7 +247,7 @@ def _cards(out: Any, team: int, row: Any, m: Any, n_cards: int) -> None:
         out[possible + (card >> 3)] &= ~(128 >> (card & 7))
 
 
-@njit(cache=True)
+@njit
 def write_spatial(
     out: Any, team: int, row: Any, m: Any, found: Any, const: Any, zone: int, grids: Any
 ) -> int:

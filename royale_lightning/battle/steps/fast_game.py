@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium.utils import seeding
-from numba import njit
 from royalegym.protocol import MatchSetup
 
 from ...errors import UserError
@@ -32,6 +31,7 @@ from ..engine.state_json import (
     read_state,
 )
 from ..engine.tables import C_CARDS, C_FROZEN, C_FULL, C_LAW, C_LOCKOUT, C_PRICE, Tables
+from ..jit import njit
 from ..prepare import prepare
 from ..rewards import COEFFICIENTS, linear_terms, pay, start_of
 from ..round import Assignment, Situation
@@ -54,7 +54,7 @@ GRID = ActionLayout()
 BLUE_CHOICE, RED_CHOICE, UNKNOWN_BLUE, UNKNOWN_RED, OVER, BLUE_FULL, RED_FULL = 1, 2, 4, 8, 16, 32, 64
 
 
-@njit(cache=True)
+@njit
 def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, grids_any: Any) -> int:
     """Which seats have a choice, from the grids; unknown grids are named."""
     n = const[C_CARDS]
@@ -78,7 +78,7 @@ def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, gri
     return flags
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, watched: int, table_keys: Any, table_grid: Any,
            grids_any: Any) -> int:
     """Everything a game step needs once the engine has moved: state, memories, rewards, choices."""
@@ -98,7 +98,7 @@ def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, watched: int, 
     return full | _look(row, ints, const, table_keys, table_grid, grids_any)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _begin(js: Any, row: Any, ints: Any, const: Any) -> None:
     read_state(js, row)
     law = const[C_LAW : C_LAW + 8]
@@ -106,7 +106,7 @@ def _begin(js: Any, row: Any, ints: Any, const: Any) -> None:
         seed_memory(ints[team * MEMORY : (team + 1) * MEMORY], team, g_of(row), p_of(row), law)
 
 
-@njit(cache=True)
+@njit
 def _offers(row: Any, seat: int, ints: Any, grids_any: Any, out: Any) -> None:
     found = ints[_B_FOUND + 4 * seat : _B_FOUND + 4 * seat + 4]
     hand = p_of(row)[seat]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from multiprocessing import shared_memory
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from ..round import IDLE, TRUNCATED, Assignment, Round, SavedBattle
 from ..rows.layout import EXACT, Loss
 from ..spec import BattleSpec
 from .arena import ArenaSettings
+from .shared_block import shared_block
 from .sources import RolloutSource
 from .worker import Advance, Command, Done, Gamma, Observe, Restore, Save, Start
 from .worker_process import HUNG, KILLED, RAISED, Watchdog, Worker, WorkerLost
@@ -36,8 +36,8 @@ class ProcessSource(RolloutSource):
         timeout: seconds an answer may take before a worker counts as hung.
 
     Raises:
-        UserError: a part lives in a notebook cell or the main script, a worker raised at its start, or too many were
-            lost.
+        UserError: a part lives in a notebook cell or the main script, a worker raised at its start, too many were
+            lost, or shared memory is too small.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ProcessSource(RolloutSource):
                 )
         layout = prepare(spec).row_layout
         row_bytes = layout.row_bytes
-        self._block = shared_memory.SharedMemory(create=True, size=Round.nbytes(battles, row_bytes))
+        self._block = shared_block(Round.nbytes(battles, row_bytes))
         self.round = Round(battles, row_bytes, self._block.buf)
         self.down = np.zeros(battles, dtype=bool)
         self.faults = dict.fromkeys((KILLED, HUNG, RAISED), 0)
@@ -66,22 +66,30 @@ class ProcessSource(RolloutSource):
         self._workers: list[Worker] = []
         self._watchdog = Watchdog()
         bounds = np.linspace(0, battles, workers + 1).astype(int)
-        for i, (lo, hi) in enumerate(pairwise(bounds.tolist())):
-            start = Start(
-                spec.as_dict(), layout, settings, self._block.name, battles, row_bytes, first + lo, lo, hi - lo,
-                sys.path,
-            )
-            self._workers.append(Worker(i, start, timeout, self._watchdog))
+        try:
+            for i, (lo, hi) in enumerate(pairwise(bounds.tolist())):
+                start = Start(
+                    spec.as_dict(), layout, settings, self._block.name, battles, row_bytes, first + lo, lo,
+                    hi - lo, sys.path,
+                )
+                self._workers.append(Worker(i, start, timeout, self._watchdog))
+            self._await_start()
+        except BaseException:  # no more files, Ctrl-C: nobody else knows of the block and of those that run
+            for w in self._workers:
+                w.kill()
+            self.close()
+            raise
+        self.down[:] = False
+
+    def _await_start(self) -> None:
         for w in self._workers:
             while not w.ready:
                 try:
                     self._reply(w)
                 except WorkerLost as lost:
                     if lost.kind == RAISED:  # and would raise again
-                        self.close()
                         raise UserError(f"{w.name} {lost} before its first battle\n{lost.details}".rstrip()) from None
                     self._lose(w, lost)
-        self.down[:] = False
 
     @property
     def pids(self) -> list[int]:

@@ -20,6 +20,9 @@ KILLED, HUNG, RAISED = "killed", "hung", "raised"
 _GRACE = 5.0
 #: A start imports and compiles; on a cold machine that takes a minute, where a round takes milliseconds.
 _START_FACTOR = 5.0
+#: Seconds between two looks at who keeps the trainer waiting, and the most that one of them counts for: a longer one
+#: means that this process was stopped itself, and its workers with it (Ctrl-Z, a closed laptop, a frozen container).
+_LOOK, _LONGEST_LOOK = 0.1, 0.5
 
 
 class WorkerLost(Exception):
@@ -51,17 +54,24 @@ class Watchdog:
         threading.Thread(target=self._watch, name="worker-watchdog", daemon=True).start()
 
     def _watch(self) -> None:
-        while not self._closed.wait(0.1):
-            waiting = self._waiting
-            if waiting is not None and time.monotonic() > waiting[1]:
-                self._killed = waiting[0]
-                waiting[0].kill()
-                self._waiting = None
+        waiting, spent, last = None, 0.0, time.monotonic()
+        while not self._closed.wait(_LOOK):
+            now = time.monotonic()
+            step, last = min(now - last, _LONGEST_LOOK), now
+            if waiting is not self._waiting:
+                waiting, spent = self._waiting, 0.0
+            elif waiting is not None:
+                spent += step
+                if spent > waiting[1]:
+                    self._killed = waiting[0]
+                    waiting[0].kill()
+                    self._waiting = waiting = None
 
     @contextmanager
     def over(self, process: subprocess.Popen[bytes], seconds: float) -> Iterator[None]:
-        """While the block runs, the process has this long to let it end."""
-        self._waiting = (process, time.monotonic() + seconds)
+        """While the block runs, the process has this long to let it end; time in which this one was stopped does not
+        count."""
+        self._waiting = (process, seconds)
         try:
             yield
         finally:

@@ -24,25 +24,23 @@ from ...battle.steps.arena import ArenaSettings, default_threads
 from ...battle.steps.sources import InlineSource
 from ...callbacks import Alarms
 from ...cli.trainer_cli import RoyaleParser
-from ...cli.trainer_defaults import defaults
+from ...cli.trainer_defaults import TRAINER_DEFAULTS, defaults
 from ...errors import UserError
 from ...nn import build_network
 from ...nn.distribution import MaskedCategorical
 from ...nn.rows import unpack
 from ...ppo.loss import Stages, ppo_loss
 from ...ppo.module import SelfPlayModule
-from ...ranks import Ranks
 from ...rollout.advantage import estimator_of
 from ...rollout.collector import Collector, Rollout
 from ...rollout.data import SelfPlayData
 from ...rollout.dataset import Learner, SelfPlayDataset
 from ...rollout.returns import ReturnScaler
+from ...run.ranks import Ranks
 from . import find_config
 from .pairing import Sides
 from .report import Report
 
-#: Gradient clip of the shipped configurations, for a run without one.
-GRADIENT_CLIP = 0.5
 #: A mean KL no update reaches: the check is part of the update, the stop would leave iterations of unequal length.
 NEVER = 1.0e9
 #: Iterations at the start that are not counted, and at least counted after them.
@@ -95,7 +93,7 @@ def compare(seconds: float, settings: Mapping[str, Any], seed: int) -> dict[str,
     # Terms of a user's own would be the same work on both sides.
     module.auxiliary_parts = {}
     trainer_settings = settings.get("trainer") or {}
-    clip = float(trainer_settings.get("gradient_clip_val") or GRADIENT_CLIP)
+    clip = float(trainer_settings.get("gradient_clip_val") or TRAINER_DEFAULTS["gradient_clip_val"])
     rollout = collect(module, data)
     sides = Sides("lightning", "bare")
     bare = BareLoop(module, data, rollout, clip)

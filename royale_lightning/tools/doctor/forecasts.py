@@ -69,19 +69,16 @@ def memory(patient: Patient) -> str:
 def shared_memory(patient: Patient) -> str:
     """What the workers' rounds take of ``/dev/shm``; UserError where it has less."""
     from ...battle.round import Round
+    from ...battle.steps.shared_block import SHM, no_room
 
     if not patient.processes:
         return "not needed: battles step in threads of one process"
     need = Round.nbytes(patient.data.rollout.battles, prepare(patient.data.battle).row_layout.row_bytes)
-    shm = Path("/dev/shm")
-    if not shm.is_dir():
+    if not SHM.is_dir():
         return f"{need / MB:,.1f} MB"
-    free = shutil.disk_usage(shm).free
+    free = shutil.disk_usage(SHM).free
     if need > free:
-        raise UserError(
-            f"the workers' block takes {need / MB:,.1f} MB and /dev/shm has {free / MB:,.1f} MB free; in a container "
-            "give it more (docker run --shm-size), or set rollout.source to inline"
-        )
+        raise no_room(need, free)
     return f"{need / MB:,.1f} MB of {free / MB:,.0f} MB free in /dev/shm"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -15,7 +16,7 @@ from royalegym.rust_engine import RustEngine
 from royalegym.state_mutator import DefaultStateMutator, random_deck
 
 from royale_lightning.battle.engine.engine import shared_engine
-from royale_lightning.battle.engine.legality import GridCache
+from royale_lightning.battle.engine.legality import GridCache, find, find_one
 from royale_lightning.battle.engine.tables import Tables
 from royale_lightning.battle.prepare import prepare
 from royale_lightning.battle.round import Assignment
@@ -255,7 +256,20 @@ def test_grids_keep_their_place_when_the_table_grows(engine: RustEngine) -> None
     for key, grid in zip(keys, grids, strict=True):
         cache._insert(key, grid)
         assert (cache.grids[: cache.used] == grids[: cache.used]).all(), "an index handed out earlier went stale"
-    from royale_lightning.battle.engine.legality import find_one
-
     table_keys, table_grid, _ = cache.table
     assert [find_one(np.uint64(k), table_keys, table_grid) for k in keys] == list(range(100))
+
+
+def test_an_entry_that_is_half_written_is_unknown(engine: RustEngine) -> None:
+    """A thread without the interpreter's lock may see another's three writes in any order; x86 never shows it."""
+    key, grid = 12345, np.full(72, 255, np.uint8)
+    before, after = GridCache(engine, capacity=8), GridCache(engine, capacity=8)
+    for cache in (before, after):
+        cache._insert(1, np.zeros(72, np.uint8))  # a first grid, so that a missing index is not by chance the right one
+    after._insert(key, grid)
+    for seen in itertools.product([False, True], repeat=3):
+        table = [new if there else old for old, new, there in zip(before.table, after.table, seen, strict=True)]
+        found = np.zeros(4, np.int64)
+        playable = find(np.array([key, 0, 0, 0], np.uint64), *table, found)
+        assert (playable, found[0]) == ((1, 1) if all(seen) else (-1, -2)), seen
+        assert find_one(np.uint64(key), *table[:2]) == (1 if seen[0] and seen[1] else -1)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from royalegym.reward import RewardFunction
@@ -19,6 +20,7 @@ from royalegym.reward import RewardFunction
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.steps.arena import ArenaSettings
 from royale_lightning.battle.steps.processes import ProcessSource
+from royale_lightning.battle.steps.shared_block import shared_block
 from royale_lightning.battle.steps.sources import InlineSource
 from royale_lightning.battle.steps.worker_process import Worker
 from royale_lightning.errors import UserError
@@ -256,6 +258,98 @@ def test_a_killed_trainer_leaves_nothing_behind() -> None:
         time.sleep(0.1)
     assert not left
     assert not Path("/dev/shm", name.lstrip("/")).exists()
+
+
+@pytest.fixture
+def few_files() -> Iterator[Callable[[int], None]]:
+    """``few_files(n)`` leaves this process n files to open."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def leave(n: int) -> None:
+        taken = {int(x) for x in os.listdir("/dev/fd")}
+        free = [x for x in range(len(taken) + n) if x not in taken]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[n - 1] + 1, hard))
+
+    yield leave
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="looks into /dev/shm")
+def test_too_few_open_files_leave_no_worker_and_no_memory(few_files: Callable[[int], None]) -> None:
+    def blocks() -> set[str]:
+        return {x for x in os.listdir("/dev/shm") if x.startswith("psm_")}
+
+    shared_block(4096).unlink()  # starts the tracker of shared memory, which holds a file of its own
+    before, children = blocks(), psutil.Process().children()
+    few_files(12)
+    with pytest.raises(OSError, match="Too many open files"):
+        ProcessSource(SPEC, 0, 8, ArenaSettings(1, 0.05, 1), 8)
+    assert psutil.Process().children() == children
+    assert blocks() == before
+
+
+STOPPED = """
+import subprocess, sys
+from royale_lightning.rollout.worker_process import Watchdog
+busy = "import time\\nprint(flush=True)\\nfor _ in range(20): time.sleep(0.05)"
+child = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE)
+child.stdout.readline()
+watchdog = Watchdog()
+with watchdog.over(child, 3.0):
+    print("waiting", flush=True)
+    child.wait()
+print(child.returncode, watchdog.killed(child))
+"""
+
+
+def test_time_in_which_all_processes_were_stopped_does_not_count() -> None:
+    """Ctrl-Z stops trainer and workers alike, here for longer than a worker may take."""
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert trainer.stdout is not None
+    assert trainer.stdout.readline() == "waiting\n"
+    time.sleep(0.3)
+    os.killpg(trainer.pid, signal.SIGSTOP)
+    time.sleep(4.0)
+    os.killpg(trainer.pid, signal.SIGCONT)
+    with trainer:
+        assert trainer.stdout.read() == "0 False\n"
+
+
+SMALL_SHM = """
+from royale_lightning.errors import UserError
+from royale_lightning.battle.steps.shared_block import shared_block
+block = shared_block(16_000)
+block.close()
+block.unlink()
+try:
+    shared_block(100_000)
+except UserError as exc:
+    print(exc)
+"""
+
+
+def test_too_little_shared_memory_is_one_sentence_at_the_start() -> None:
+    """In a mount namespace whose /dev/shm has 64 KB, where worker after worker died of SIGBUS."""
+    mount = "mount -t tmpfs -o size=64k tmpfs /dev/shm"
+    inside = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    try:
+        subprocess.run([*inside, mount], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this system lets us mount nothing")
+    found = subprocess.run(
+        [*inside, f'{mount} && "$0" -c "$1"; ls /dev/shm', sys.executable, SMALL_SHM],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert found.stderr == ""
+    (line,) = found.stdout.splitlines()
+    assert line == (
+        "the workers' block takes 0.1 MB and /dev/shm has 0.1 MB free; in a container give it more (docker run "
+        "--shm-size), or set rollout.source to inline"
+    )
 
 
 @pytest.mark.slow
