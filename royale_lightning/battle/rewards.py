@@ -1,6 +1,7 @@
 """The shipped rewards. All are RoyaleGym ``RewardFunction`` s; the batched arena computes them from its arrays.
 
-Each is zero-sum. ``Result`` is the objective; the others add the towers' hit points, which arrive minutes earlier.
+Each is zero-sum. The result of the battle is the objective; to it they add the towers' hit points, which arrive minutes
+earlier.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class EpisodeRecord:
         tower_hp: mean tower hp fraction left, per seat.
         returns: undiscounted reward sum, per seat.
         discounted: discounted return from the first game step, per seat.
-        decisions, choices, plays: per seat; choices are decisions with more than one legal action.
+        choices, plays: per seat; choices are decisions with more than one legal action.
         leak_steps: per seat, game steps begun and ended at full elixir.
         commands: ``(game_step, seat, action)`` if asked for.
         course: with the commands, ``(game_step, situation)`` every :data:`COURSE_STEPS` game steps.

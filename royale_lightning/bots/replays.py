@@ -1,4 +1,5 @@
-"""Replays: traces that ``royalegym.verify_trace`` re-simulates, and an HTML page per battle with the bots' decisions.
+"""Replays: traces that ``royalegym.verify_trace`` re-simulates, an HTML page per battle with the bots' decisions, and
+what the bots played as data (:mod:`.plays`).
 
 Battles are played by the batched evaluation, which keeps their commands; each is then played once more from seed and
 commands in a RoyaleGym environment with a recorder, which must end the same way.
@@ -22,6 +23,7 @@ from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
 from ..battle.steps.env_arena import make_env
 from ..errors import UserError
+from ..ladder.plays import plays_of, write_plays
 from .bot import Bot, full_battles
 from .bot_files import write_atomic
 from .decisions import Decision, DecisionLog
@@ -131,12 +133,12 @@ def write_replay(
     trace: Trace, record: EpisodeRecord, folder: Path, *, decisions: Sequence[Decision] = (),
     actions: ActionLayout | None = None, name: str | None = None,
 ) -> Replay:
-    """Write one trace and its page.
+    """Write one trace, its page, and what the seats with decisions played.
 
     Args:
         decisions: shown beside the battle.
         actions: the action space they are of.
-        name: of both files; unset, the players and the seed.
+        name: of the files; unset, the players and the seed.
     """
     blue, red = (p.removeprefix(PREFIX) for p in record.players)
     crowns = f"{record.crowns[0]}-{record.crowns[1]}"
@@ -149,6 +151,7 @@ def write_replay(
     stride = PAGE_STRIDE if trace.header.frame_every_tick else 1
     text = render_replay(trace, title, stride=stride, players=(blue, red), decisions=decisions, actions=actions)
     write_atomic(page, text.encode())
+    write_plays(plays_of(trace, title, {d.seat for d in decisions}), page)
     return Replay(title, path, page, record)
 
 

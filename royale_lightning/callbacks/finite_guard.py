@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..rollout.finite import NotFinite
+from ..screen import say
 from .base import RunCallback, is_dry
 from .row import game_steps, iterations_done
 
@@ -79,6 +80,6 @@ class FiniteGuard(RunCallback):
                     "iteration": iterations_done(trainer), "game_steps": game_steps(trainer), "found": str(exception)
                 }
                 (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-                print(f"the batch is in {folder}")
+                say(f"the batch is in {folder}")
             except OSError as failure:  # the run is ending; whatever went wrong must not hide why
-                print(f"no bundle: {failure}")
+                say(f"no bundle: {failure}")

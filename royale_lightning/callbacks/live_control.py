@@ -14,6 +14,7 @@ from lightning.pytorch import LightningModule, Trainer
 from ..errors import near_matches
 from ..run import folder as run_folder
 from ..run.identity import TUNED, Change
+from ..screen import say
 from .base import RunCallback, callbacks_of, is_dry
 from .checkpoint import RunCheckpoint
 from .resume_rules import identity_of, resume_rules
@@ -69,7 +70,7 @@ class LiveControl(RunCallback):
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Here and not at the epoch's end, where this iteration's checkpoint is still to come.
         if self._paused and trainer.is_global_zero:
-            print("paused: write resume or stop into control.txt", flush=True)
+            say("paused: write resume or stop into control.txt")
         while self._paused:
             time.sleep(_POLL)
             self._obey(trainer, pl_module)
@@ -92,7 +93,7 @@ class LiveControl(RunCallback):
         for line in lines:
             said = self._one(trainer, pl_module, line)
             if trainer.is_global_zero:
-                print(f"control: {said}", flush=True)
+                say(f"control: {said}")
 
     def _one(self, trainer: Trainer, pl_module: LightningModule, line: str) -> str:
         word, _, rest = line.partition(" ")

@@ -9,6 +9,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 
 from ..run.jsonl import JsonLines, discard_tail
+from ..screen import say
 from .base import RunCallback, is_dry
 from .loggers import log_settings
 from .resume_rules import identity_of
@@ -45,7 +46,7 @@ class MetricLog(RunCallback):
         path = Path(trainer.default_root_dir) / "metrics.jsonl"
         # A fork starts a log of its own, so there is nothing beyond the offset to move.
         if resume_at is not None and (aside := discard_tail(path, resume_at)) is not None:
-            print(f"metrics of iterations after the checkpoint moved to {aside}")
+            say(f"metrics of iterations after the checkpoint moved to {aside}")
         self._log = JsonLines(path)
         if trainer.loggers:
             identity = identity_of(trainer)

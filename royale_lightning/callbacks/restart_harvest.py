@@ -32,6 +32,7 @@ from ..restarts.royalegym_bank import read_royalegym_bank
 from ..restarts.scheduler import StartScheduler
 from ..restarts.shares import StartShares
 from ..restarts.state import RestartPoint
+from ..screen import say
 from .base import RunCallback, callbacks_of, is_dry
 from .route_curriculum import RouteCurriculum
 from .row import add_seconds, iteration_row, iterations_done
@@ -132,13 +133,13 @@ class RestartHarvest(RunCallback):
             self._harvester.credit = self._credits[trainer.global_rank]
             self._counted = pool_counts(self.scheduler)
             if self.import_bank is not None and trainer.is_global_zero:
-                print(f"{str(self.import_bank)!r} is not read again: the run goes on with the restart pool it had")
+                say(f"{str(self.import_bank)!r} is not read again: the run goes on with the restart pool it had")
         elif self.import_bank is not None:
             points = read_any_bank(self.import_bank, data.battle, pool.stamp, iterations_done(trainer))
             added = pool.import_points(points)
             if trainer.is_global_zero:
                 kept = int(pool.diagnostics()["points"])
-                print(f"{str(self.import_bank)!r}: {added:,} restart points read, {kept:,} kept, each bucket's newest")
+                say(f"{str(self.import_bank)!r}: {added:,} restart points read, {kept:,} kept, each bucket's newest")
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
@@ -196,7 +197,7 @@ class RestartHarvest(RunCallback):
             path = Path(trainer.default_root_dir) / "restarts.bank"
             points = self.scheduler.pool.export_points()
             write_bank(path, points)
-            print(f"{path}: {len(points):,} restart points")
+            say(f"{path}: {len(points):,} restart points")
 
     # ---- state -------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from lightning.pytorch import LightningModule, Trainer
 from ..errors import UserError
 from ..run.identity import FIXED, Change, Identity, own_code, plain, versions
 from ..run.jsonl import JsonLines, discard_tail
+from ..screen import say
 from .base import RunCallback, callbacks_of, is_dry
 from .checkpoint import FORMAT_VERSION, STAMP
 from .row import game_steps, iteration_row
@@ -99,7 +100,7 @@ class ResumeRules(RunCallback):
                 "with (the run's own config lies beside it), or add --allow_drift to go on and mark every later row"
             )
         if changes and trainer.is_global_zero:
-            print(f"settings changed since the checkpoint: {', '.join(map(str, changes))}")
+            say(f"settings changed since the checkpoint: {', '.join(map(str, changes))}")
         if stamp["mid_iteration"]:
             changes.append(Change("checkpoint", "an iteration's end", "mid-iteration", FIXED))
             _back_to_the_iterations_start(checkpoint)

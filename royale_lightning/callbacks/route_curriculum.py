@@ -27,6 +27,7 @@ from ..restarts.scheduler import StartScheduler
 from ..restarts.state import Priority, RestartPoint, Route
 from ..restarts.store import TrajectoryStore
 from ..restarts.store_settings import StoreSettings
+from ..screen import say
 from .base import RunCallback
 from .row import add_seconds, game_steps, iteration_row
 from .start_shares import share_schedule
@@ -179,7 +180,7 @@ class RouteCurriculum(RunCallback):
         if trainer.is_global_zero:
             # Told here alone: the rows' times begin with the first iteration.
             seconds = time.monotonic() - started
-            print(f"{self.demonstrator} showed {len(walked)} won battles to walk back ({seconds:.0f} s)")
+            say(f"{self.demonstrator} showed {len(walked)} won battles to walk back ({seconds:.0f} s)")
 
     def _demonstrate(self, data: Any, bot: Bot, opponents: list[str]) -> list[Route]:
         """Battles of the demonstrator in the learner's seat, and the routes of those it won."""

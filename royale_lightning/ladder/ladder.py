@@ -27,6 +27,7 @@ from ..battle.spec import BattleSpec
 from ..bots.bot_files import write_atomic
 from ..bots.evaluate import PlannedGame, Policy, Referee
 from ..errors import UserError
+from ..screen import say
 from .matchmaker import OpponentTable, PfspSettings
 from .pfsp import LearnerRecord, PfspTable, pfsp
 from .pool import Member, Pool
@@ -152,7 +153,7 @@ class Ladder:
                 self._take_over(source)
             self._log = ResultsLog(folder / RESULTS, self._mark)
             if self._log.set_aside is not None:
-                print(f"results of iterations after the checkpoint moved to {self._log.set_aside}")
+                say(f"results of iterations after the checkpoint moved to {self._log.set_aside}")
             self._set_verdicts_aside()
         self.act(lambda: self._admit_given(given))
 
@@ -226,7 +227,7 @@ class Ladder:
                 try:
                     self.store.add(*theirs.read(snapshot))
                 except UserError as problem:  # the pool will find that it is missing here
-                    print(problem)
+                    say(problem)
 
     def _admit_given(self, given: Sequence[str]) -> None:
         for path in given:
@@ -262,7 +263,7 @@ class Ladder:
             try:
                 self.store.load(snapshot)
             except UserError as problem:
-                print(f"{problem}; the pool goes on without it")
+                say(f"{problem}; the pool goes on without it")
                 self.let_go([snapshot])
 
     def let_go(self, snapshots: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What restarts are made of: stamps, restart points, segments, routes, rungs and results, as frozen records.
+"""What restarts are made of: restart points, segments, routes, rungs and results, as frozen records.
 
 Every number that tells one side from the other is seen from one seat, *own minus enemy*: a position belongs to a
 battle and to a seat. Records hold plain values only, so that msgpack writes them as they stand.

@@ -54,11 +54,11 @@ def main(argv: Sequence[str]) -> int:
     if not ratings.players:
         raise UserError(f"{log} holds no evaluated battles yet; RatingUpdate and SnapshotPromotion play them")
     circles = transitivity(ratings)
+    result = {**ratings.as_dict(), "transitivity": circles.as_dict()}
+    write_json(args.json, "rate", {"run": str(args.run), "prior_sd": args.prior_sd}, result)
     console = Console()
     console.print(rating_table(ratings, str(args.run)))
     console.print(_said(circles), soft_wrap=True, highlight=False)
-    result = {**ratings.as_dict(), "transitivity": circles.as_dict()}
-    write_json(args.json, "rate", {"run": str(args.run), "prior_sd": args.prior_sd}, result)
     return 0
 
 

@@ -10,6 +10,7 @@ from multiprocessing import shared_memory
 import numpy as np
 
 from ...errors import UserError
+from ...screen import say
 from ..round import IDLE, TRUNCATED, Assignment, Round, SavedBattle
 from ..rows.layout import EXACT, Loss
 from ..spec import BattleSpec
@@ -138,10 +139,10 @@ class ProcessSource(RolloutSource):
             )
         self._restarts_left -= 1
         details = f"\n{lost.details.rstrip()}" if lost.details else ""
-        print(
+        say(
             f"{name} {lost}; its {len(w.battles)} battles are void and it starts anew "
             f"(restart {used + 1} of {self._restarts}){details}",
-            file=sys.stderr, flush=True,
+            file=sys.stderr,
         )
         w.launch()
 
