@@ -17,6 +17,8 @@ from typing import Any
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserWideCacheLocator
 
+from ..run.screen import say
+
 #: Set once it was said that nothing is kept, so that no worker or rank says it again.
 _SAID = "ROYALE_LIGHTNING_SAID_UNCACHED"
 
@@ -61,7 +63,7 @@ class _Kept(FunctionCache):
 def _say(why: str) -> None:
     if os.environ.get(_SAID) is None:
         os.environ[_SAID] = "1"
-        print(
+        say(
             f"every process compiles the battle code anew, which takes about half a minute: {why}; set NUMBA_CACHE_DIR "
             "to a folder you may write to",
             file=sys.stderr, flush=True,

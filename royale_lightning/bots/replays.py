@@ -1,4 +1,5 @@
-"""Replays: traces that ``royalegym.verify_trace`` re-simulates, and an HTML page per battle with the bots' decisions.
+"""Replays: traces that ``royalegym.verify_trace`` re-simulates, an HTML page per battle with the bots' decisions, and
+what the bots played as data (:mod:`.plays`).
 
 Battles are played by the batched evaluation, which keeps their commands; each is then played once more from seed and
 commands in a RoyaleGym environment with a recorder, which must end the same way.
@@ -27,6 +28,7 @@ from ..run.atomic import write_atomic
 from .bot import Bot, full_battles
 from .decisions import Decision, DecisionLog
 from .evaluate import BATTLES, PlannedGame, Policy, play_games
+from .plays import plays_of, write_plays
 from .replay_page import render_replay
 
 #: Frames of the page: one in five ticks is smooth, at a fifth of the page's size.
@@ -132,12 +134,12 @@ def write_replay(
     trace: Trace, record: EpisodeRecord, folder: Path, *, decisions: Sequence[Decision] = (),
     actions: ActionLayout | None = None, name: str | None = None,
 ) -> Replay:
-    """Write one trace and its page.
+    """Write one trace, its page, and what the seats with decisions played.
 
     Args:
         decisions: shown beside the battle.
         actions: the action space they are of.
-        name: of both files; unset, the players and the seed.
+        name: of the files; unset, the players and the seed.
     """
     blue, red = (short_name(p) for p in record.players)
     crowns = f"{record.crowns[0]}-{record.crowns[1]}"
@@ -150,6 +152,7 @@ def write_replay(
     stride = PAGE_STRIDE if trace.header.frame_every_tick else 1
     text = render_replay(trace, title, stride=stride, players=(blue, red), decisions=decisions, actions=actions)
     write_atomic(page, text.encode())
+    write_plays(plays_of(trace, title, {d.seat for d in decisions}), page)
     return Replay(title, path, page, record)
 
 

@@ -7,6 +7,7 @@ do. They take a bot or a path and need no Trainer.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from ..battle.round import EpisodeRecord
 from ..errors import UserError
 from ..metrics.intervals import mean_interval, score_interval
 from ..run.atomic import write_atomic
+from ..run.screen import Screen
 from .bot import MODES, Bot, check_same_rows
 from .bot_files import run_folder_of
 from .evaluate import BATTLES, PlannedGame, Policy, Referee, paired_games
@@ -256,7 +258,7 @@ def run_predict(
     for other in (*(scripted_player(n) for n in ACTING), bot.name):
         plan += paired_games(bot.name, other, games, seed)[:games]
     written = write_replays({bot.name: bot}, plan, bot.spec, folder / "replays", battles=battles)
-    console = console or Console()
+    console = console or _screen()
     for replay in written:
         console.print(replay.title, str(replay.page), sep="\n  ", soft_wrap=True, highlight=False)
     return folder / "replays"
@@ -285,5 +287,10 @@ def _score(
     console: Console | None, battles: int,
 ) -> Path:
     scores = score_table(bot, opponents, games, seed, modes, checkpoint=label, battles=battles)
-    (console or Console()).print(scores.table())
-    return scores.save(file)
+    saved = scores.save(file)
+    (console or _screen()).print(scores.table())
+    return saved
+
+
+def _screen() -> Console:
+    return Console(file=Screen.of(sys.stdout))

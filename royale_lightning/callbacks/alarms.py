@@ -17,6 +17,7 @@ from ..metrics.alarms import ALARMS, HALT, Alarm, Event, Panel, assemble
 from ..metrics.shipped import shipped_alarms
 from ..parts import Part, PartLike
 from ..run.ranks import Ranks
+from ..run.screen import say
 from .base import LoggedCallback, Phase, datamodule_of, game_steps, is_dry, iteration_row, iterations_done
 
 #: What the bundle of a run that an alarm ended holds: rows to see how it came, battles to see what it plays.
@@ -91,18 +92,18 @@ class Alarms(LoggedCallback):
 
     def _tell(self, trainer: Trainer, event: Event) -> None:
         alarm = event.alarm
-        if event.on:
-            held = f" for {alarm.patience} rows" if alarm.patience > 1 else ""
-            advice = f"; {alarm.advice}" if alarm.advice else ""
-            print(f"alarm {alarm.name}: {alarm.condition}{held} ({event.text}){advice}")
-        else:
-            print(f"alarm {alarm.name} is over ({event.text})")
         # Opened by the first alarm: most runs have none.
         self.append({
             "iteration": iterations_done(trainer), "game_steps": game_steps(trainer), "alarm": alarm.name,
             "on": event.on, "severity": alarm.severity if self.halt else "warn", "condition": alarm.condition,
             "patience": alarm.patience, "figures": event.text, "advice": alarm.advice,
         })
+        if event.on:
+            held = f" for {alarm.patience} rows" if alarm.patience > 1 else ""
+            advice = f"; {alarm.advice}" if alarm.advice else ""
+            say(f"alarm {alarm.name}: {alarm.condition}{held} ({event.text}){advice}")
+        else:
+            say(f"alarm {alarm.name} is over ({event.text})")
 
     def _bundle(self, trainer: Trainer, severe: list[str]) -> None:
         """``bundles/<alarm>-<iteration>/``: what led to the end, beside the checkpoint and the configuration."""
@@ -115,7 +116,7 @@ class Alarms(LoggedCallback):
             shown = f"; what led to it lies in {folder}"
         except OSError as failure:  # the run is ending; the checkpoint matters more
             shown = f"; no bundle was written ({failure.strerror or failure})"
-        print(
+        say(
             f"the run ends at alarm {', '.join(severe)}{shown}; continue with --ckpt_path "
             f"{run / 'checkpoints' / 'last.ckpt'}, if need be with --alarms.off '{json.dumps(severe)}'"
         )

@@ -59,6 +59,10 @@ MAX_STEPS_REFUSED = (
     "on the command line --stop.game_steps or --stop.iterations"
 )
 RELOAD_REFUSED = "reload_dataloaders_every_n_epochs would collect each rollout twice; leave it at 0"
+OVERFIT_REFUSED = (
+    "overfit_batches trains on the first few minibatches again and again, and here each iteration collects its own; "
+    "leave it at 0 (a small data.rollout.rows_per_iteration makes a small iteration)"
+)
 VALIDATION_REFUSED = (
     "limit_val_batches must be 0 in fit: validation inside an epoch does not fit a rollout; "
     "scores during a run come from callbacks, and `royale-lightning validate` gives them at any time"
@@ -77,6 +81,19 @@ def datamodule_of(trainer: Trainer) -> Any:
     :func:`~royale_lightning.rollout.data.data_of` is for one that needs ours.
     """
     return getattr(trainer, "datamodule", None)
+
+
+def is_whole(limit: int | float | None) -> bool:
+    """Whether ``limit_train_batches`` leaves an iteration whole: 1.0 is all of it, 1 a single minibatch."""
+    return limit is None or (isinstance(limit, float) and limit == 1.0)
+
+
+def limit_refused(limit: int | float | None) -> str:
+    """Why ``limit_train_batches`` is refused."""
+    return (
+        f"limit_train_batches is {limit}, and an iteration trains on all minibatches of its rollout; leave it out, and "
+        "set data.rollout.rows_per_iteration or model.ppo.ppo_epochs for less"
+    )
 
 
 def is_dry(trainer: Trainer) -> bool:
@@ -106,6 +123,10 @@ def check_trainer(trainer: Trainer) -> None:
         raise UserError(MAX_STEPS_REFUSED)
     if trainer.reload_dataloaders_every_n_epochs:  # type: ignore[attr-defined]
         raise UserError(RELOAD_REFUSED)
+    if trainer.overfit_batches and not is_dry(trainer):  # type: ignore[attr-defined]
+        raise UserError(OVERFIT_REFUSED)
+    if not is_whole(trainer.limit_train_batches) and not is_dry(trainer):
+        raise UserError(limit_refused(trainer.limit_train_batches))
     if trainer.enable_validation and not is_dry(trainer):
         raise UserError(VALIDATION_REFUSED)
 

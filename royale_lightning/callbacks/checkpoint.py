@@ -23,6 +23,7 @@ from ..run.atomic import partial_of, publish
 from ..run.checkpoints import check_room, numbered, publish_checkpoint
 from ..run.folder import CHECKPOINTS
 from ..run.ranks import Ranks
+from ..run.screen import say
 from ..run.signals import StopNow
 from .base import Phase, RunCallback, add_to_next_row, game_steps, is_dry, iterations_done
 
@@ -105,14 +106,14 @@ class RunCheckpoint(RunCallback, Checkpoint):
             return
         if trainer.world_size > 1:
             # Saving takes all ranks, and the others are busy with the iteration.
-            print("no emergency checkpoint with several ranks; the numbered ones are whole")
+            say("no emergency checkpoint with several ranks; the numbered ones are whole")
             return
         self._mid_iteration = True
         try:
             path = self._save(trainer, f"interrupted-{trainer.current_epoch:06d}.ckpt", last=False)
-            print(f"saved {path}: its weights can be tested; training continues from an iteration's end")
+            say(f"saved {path}: its weights can be tested; training continues from an iteration's end")
         except Exception as failure:  # the run is ending; whatever went wrong must not hide why
-            print(f"no emergency checkpoint: {failure}")
+            say(f"no emergency checkpoint: {failure}")
         finally:
             self._mid_iteration = False
 

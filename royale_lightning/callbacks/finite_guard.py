@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..rollout.finite import NotFinite
 from ..run.ranks import Ranks
+from ..run.screen import say
 from .base import Phase, RunCallback, datamodule_of, game_steps, is_dry, iterations_done
 
 
@@ -81,6 +82,6 @@ class FiniteGuard(RunCallback):
                     "iteration": iterations_done(trainer), "game_steps": game_steps(trainer), "found": str(exception)
                 }
                 (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-                print(f"the batch is in {folder}")
+                say(f"the batch is in {folder}")
             except OSError as failure:  # the run is ending; whatever went wrong must not hide why
-                print(f"no bundle: {failure}")
+                say(f"no bundle: {failure}")

@@ -15,6 +15,7 @@ from ..errors import near_matches
 from ..run import folder as run_folder
 from ..run.identity import TUNED, Change
 from ..run.ranks import Ranks
+from ..run.screen import say
 from .base import Phase, RunCallback, callbacks_of, is_dry
 from .checkpoint import RunCheckpoint
 from .resume_rules import identity_of, resume_rules
@@ -72,7 +73,7 @@ class LiveControl(RunCallback):
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Here and not at the epoch's end, where this iteration's checkpoint is still to come.
         if self._paused and trainer.is_global_zero:
-            print("paused: write resume or stop into control.txt", flush=True)
+            say("paused: write resume or stop into control.txt")
         while self._paused:
             time.sleep(_POLL)
             self._obey(trainer, pl_module)
@@ -91,7 +92,7 @@ class LiveControl(RunCallback):
         for line in Ranks.of(trainer).from_rank_zero(lambda: read_commands(path)):
             said = self._one(trainer, pl_module, line)
             if trainer.is_global_zero:
-                print(f"control: {said}", flush=True)
+                say(f"control: {said}")
 
     def _one(self, trainer: Trainer, pl_module: LightningModule, line: str) -> str:
         word, _, rest = line.partition(" ")

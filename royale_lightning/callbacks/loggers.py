@@ -116,20 +116,20 @@ def _steps(trainer: Trainer) -> int:
 def _to_wandb(run: Any, trainer: Trainer, pages: Mapping[str, Path]) -> None:
     import wandb
 
-    from ..tools.report.behaviour import read_behaviour
+    from ..bots.plays import read_plays
+    from ..tools.report.behaviour import count_plays
     from ..tools.report.svg import heat
 
-    texts = {name: p.read_text(encoding="utf-8") for name, p in pages.items()}
     shown: dict[str, Any] = {}
     for what in _SHOWN:
-        for name, text in texts.items():
+        for name, page in pages.items():
             if what in name.split("+"):
-                shown[f"replays/{what}"] = wandb.Html(text, inject=False)
-    found = read_behaviour(list(texts.values()))
-    if found is not None and found.arena is not None:
+                shown[f"replays/{what}"] = wandb.Html(page.read_text(encoding="utf-8"), inject=False)
+    found = count_plays(plays for p in pages.values() if (plays := read_plays(p)) is not None)
+    if found is not None:
         style = "<style>svg{width:320px}.ground{fill:#e6ecd9}.water{fill:#a9cdea}.heat{fill:#c2255c}"
         style += ".tower0{fill:none;stroke:#2563eb}.tower1{fill:none;stroke:#d9480f}</style>"
-        shown["behaviour/placements"] = wandb.Html(style + heat(found.arena, dict(found.tiles), "placements"))
+        shown["behaviour/placements"] = wandb.Html(f"{style}{heat(found.board, dict(found.tiles), 'placements')}")
     ladder = data_of(trainer).ladder
     if ladder.ratings:
         rows: list[list[Any]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections import Counter, deque
@@ -18,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..battle.players import LEARNER, is_scripted, short_name
+from ..run.screen import Screen, say
 from .base import (
     Phase,
     RunCallback,
@@ -85,6 +87,16 @@ def clock(seconds: float) -> str:
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
 
 
+def can_redraw(console: Console) -> bool:
+    """Whether what was printed can be taken back: by a terminal that moves its cursor, or by a notebook's widget.
+
+    ``FORCE_COLOR`` makes rich take a file for a terminal, and ``TERM=dumb`` is one that only appends.
+    """
+    if console.is_jupyter:
+        return importlib.util.find_spec("ipywidgets") is not None
+    return console.is_interactive and console.file.isatty()
+
+
 @dataclass
 class Status:
     """What one line of progress says."""
@@ -145,8 +157,8 @@ class Progress(RunCallback, ProgressBar):
     """Iteration, game steps, speed, results against the scripted opponents and time left.
 
     A terminal shows them in a dashboard with where the time goes, scores, learning, rating and alarms; a small one,
-    and a notebook, in a line that is redrawn in place; elsewhere one plain line is printed every few seconds.
-    Time left follows ``StopAfter`` and ``max_epochs``, else ``ppo.horizon_game_steps``. At the end a table
+    and a notebook with ipywidgets, in a line that is redrawn in place; elsewhere one plain line is printed every few
+    seconds. Time left follows ``StopAfter`` and ``max_epochs``, else ``ppo.horizon_game_steps``. At the end a table
     shows the results of the last iterations per opponent.
     """
 
@@ -155,7 +167,7 @@ class Progress(RunCallback, ProgressBar):
     def __init__(self) -> None:
         super().__init__()
         self._enabled = True
-        self._console = Console(file=sys.stdout)
+        self._console = Console(file=Screen.of(sys.stdout))
         self._live: Live | None = None
         self._status = Status()
         self._history = History()
@@ -171,7 +183,7 @@ class Progress(RunCallback, ProgressBar):
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """``trainer.print`` while the live line is shown: rich moves the line below it."""
-        self._console.print(*args, **kwargs) if self._live else print(*args, **kwargs)
+        self._console.print(*args, **kwargs) if self._live else say(*args, **kwargs)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._started = self._line_at = time.monotonic()
@@ -183,8 +195,8 @@ class Progress(RunCallback, ProgressBar):
         if not self._enabled:
             return
         # Made here: a notebook or a test may have replaced stdout since the callback was built.
-        self._console = Console(file=sys.stdout)
-        if self._console.is_terminal or self._console.is_jupyter:
+        self._console = Console(file=Screen.of(sys.stdout))
+        if can_redraw(self._console):
             self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
             self._live.start()
 
@@ -221,7 +233,7 @@ class Progress(RunCallback, ProgressBar):
             status.seconds_left = self._seconds_left(trainer, pl_module, *pace)
         if self._enabled and self._live is None and now - self._line_at >= LINE_SECONDS:
             self._line_at = now
-            print(status.line(), flush=True)
+            say(status.line())
 
     def _seconds_left(
         self, trainer: Trainer, pl_module: LightningModule, per_step: float, per_iteration: float

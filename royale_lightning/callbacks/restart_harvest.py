@@ -18,6 +18,7 @@ from ..restarts.pool.pool import PoolSettings
 from ..restarts.session import PlayedIteration, RestartSession
 from ..restarts.shares import StartShares
 from ..rollout.data import data_of
+from ..run.screen import say
 from .base import Phase, RunCallback, add_seconds, callbacks_of, is_dry, iteration_row, iterations_done
 from .route_curriculum import RouteCurriculum
 from .start_shares import met_by_name, progress_of, share_schedule
@@ -114,7 +115,7 @@ class RestartHarvest(RunCallback):
             added, kept = self.session.import_bank(self.import_bank, iterations_done(trainer))
             said = f"{str(self.import_bank)!r}: {added:,} restart points read, {kept:,} kept, each bucket's newest"
         if said is not None and trainer.is_global_zero:
-            print(said)
+            say(said)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self.session is not None
@@ -144,7 +145,7 @@ class RestartHarvest(RunCallback):
         if self.export_bank and trainer.is_global_zero and not is_dry(trainer):
             assert self.session is not None
             path = Path(trainer.default_root_dir) / "restarts.bank"
-            print(f"{path}: {self.session.export_bank(path):,} restart points")
+            say(f"{path}: {self.session.export_bank(path):,} restart points")
 
     # ---- state -------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from lightning.pytorch import LightningModule, Trainer
 
 from ..errors import UserError
 from ..run.identity import FIXED, Change, Identity, own_code, plain, versions
+from ..run.screen import say
 from .base import LoggedCallback, Phase, callbacks_of, datamodule_of, game_steps, iteration_row
 from .checkpoint import FORMAT_VERSION, STAMP
 
@@ -97,7 +98,7 @@ class ResumeRules(LoggedCallback):
                 "with (the run's own config lies beside it), or add --allow_drift to go on and mark every later row"
             )
         if changes and trainer.is_global_zero:
-            print(f"settings changed since the checkpoint: {', '.join(map(str, changes))}")
+            say(f"settings changed since the checkpoint: {', '.join(map(str, changes))}")
         if stamp["mid_iteration"]:
             changes.append(Change("checkpoint", "an iteration's end", "mid-iteration", FIXED))
             _back_to_the_iterations_start(checkpoint)

@@ -21,6 +21,7 @@ from ..restarts.routes.curriculum import CurriculumSettings
 from ..restarts.routes.store import StoreSettings
 from ..restarts.session import RestartSession
 from ..rollout.data import data_of
+from ..run.screen import say
 from .base import Phase, RunCallback, add_seconds, game_steps, iteration_row
 from .start_shares import met_by_name, scripted_names, share_schedule
 
@@ -147,7 +148,7 @@ class RouteCurriculum(RunCallback):
         if trainer.is_global_zero:
             # Told here alone: the rows' times begin with the first iteration.
             seconds = time.monotonic() - started
-            print(f"{self.demonstrator} showed {walked} won battles to walk back ({seconds:.0f} s)")
+            say(f"{self.demonstrator} showed {walked} won battles to walk back ({seconds:.0f} s)")
 
     @staticmethod
     def _opponents(trainer: Trainer) -> list[str]:

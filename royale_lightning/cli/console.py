@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import OUT_OF_FILES, UserError, near_matches, own_frame, remedy
+from ..run.screen import guarded, was_lost
 
 #: Lightning's subcommands, run by :mod:`royale_lightning.cli.trainer_cli`.
 TRAINER_COMMANDS = {
@@ -41,6 +42,8 @@ TOOLS = {
 
 #: Commands that play no battle.
 _WITHOUT_BATTLES = ("rate", "ladder", "report", "export")
+#: Tools that leave a file whatever they are asked; the others have the screen alone, unless ``--json`` is given.
+_LEAVE_FILES = ("exploit", "play", "report", "export")
 #: Exit code of a mistake in a setting, a file or a command line.
 USER_ERROR = 2
 
@@ -126,13 +129,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     A :class:`UserError` is printed as one sentence and gives 2, as is what a user's own part raised, or a file that
     cannot be used; ``JSONARGPARSE_DEBUG=true`` adds the traceback that the sentence hides. A run stopped by a signal
-    gives 130 (SIGINT) or 143 (SIGTERM), one ended by an alarm 3.
+    gives 130 (SIGINT) or 143 (SIGTERM), one ended by an alarm 3. No failure of the screen ends a command; it is an
+    error of one that had nothing but the screen.
     """
     # A console script does not see the folder it is called in, where a user's own reward or network lies.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    words = list(sys.argv[1:] if argv is None else argv)
+    with guarded() as screen:
+        code = _run(words)
+        screen.flush()
+        if (why := was_lost(screen)) is not None:
+            kept = {*words[:1]} & {*TRAINER_COMMANDS, *_LEAVE_FILES} or any(w.split("=")[0] == "--json" for w in words)
+            print(f"{'' if kept else 'error: '}not all that was printed could be shown: {why}", file=sys.stderr)
+            code = code if kept else code or USER_ERROR
+    return code
+
+
+def _run(words: list[str]) -> int:
     try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        return _dispatch(words)
     except Exception as exc:
         sentence = _sentence(exc)
         if sentence is None:

@@ -66,6 +66,16 @@ def _reason(message: str) -> str:
     return f"expected {' or '.join(kinds)}" if kinds else _cut(message.split("Given value")[0])
 
 
+def _inside(key: str, path: str, message: str) -> str:
+    """For an option that reaches into a value which has no settings, or none that can be given one by one."""
+    if "PartSetting" not in message:
+        return f"there is no setting {f'{key}.{path}'!r}: {key} is a single value"
+    part = "{class_path: ..., init_args: {...}}"
+    if inner := re.search(r'Parser key "([^"]*)"', message):  # a part of a class in the configuration
+        return f"{key}: {path} cannot be set by itself; write --{key}.init_args.{inner[1]} '{part}'"
+    return f"{key} is a list of parts, so {path!r} could be any one's; write --{key} '[{part}]'"
+
+
 def sentence(message: str, known: Iterable[str], cause: BaseException | None = None) -> str:
     """One sentence for a message of jsonargparse.
 
@@ -92,6 +102,8 @@ def sentence(message: str, known: Iterable[str], cause: BaseException | None = N
         return f"the configuration is not valid YAML: {_cut(match[0])}"
     if match := re.match(r'Parser key "([^"]*)":\s*(.*)', message, re.DOTALL):
         key, rest = match[1], match[2]
+        if inside := re.search(r"NestedArg\(key='([^']*)'", rest):
+            return _inside(key, inside[1], rest)
         value = re.search(r"(?:Given value|Got value): (.*)", rest, re.DOTALL)
         # Nested values are named by the reason itself.
         said = f" is {_cut(value[1])!r}" if value and value[1][:1] not in "[{" else ""

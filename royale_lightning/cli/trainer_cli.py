@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import logging
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from types import UnionType
+from typing import Any, NoReturn, Union, get_args, get_origin
 
 import yaml
 from jsonargparse import Namespace
@@ -18,15 +18,27 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from ..bots.measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..callbacks import Alarms, ResumeRules, RunCheckpoint, SignalStop, StopAfter
-from ..callbacks.base import MAX_STEPS_REFUSED, MAX_TIME_REFUSED, RELOAD_REFUSED, VALIDATION_REFUSED, callbacks_of
+from ..callbacks.base import (
+    MAX_STEPS_REFUSED,
+    MAX_TIME_REFUSED,
+    OVERFIT_REFUSED,
+    RELOAD_REFUSED,
+    VALIDATION_REFUSED,
+    callbacks_of,
+    is_whole,
+    limit_refused,
+)
 from ..callbacks.loggers import LOGGERS, named_loggers
 from ..errors import UserError, own_frame
 from ..parts import PartSetting
 from ..run import folder as run_folder
 from ..run.checkpoints import whole_checkpoint
+from ..run.devices import to_measure
+from ..run.screen import say
 from ..run.signals import StopNow
+from . import arguments
 from .parse_errors import ParseFailure, sentence
-from .trainer_defaults import TRAINER_DEFAULTS, complete
+from .trainer_defaults import TRAINER_DEFAULTS, complete, quiet_lightning
 
 
 def _read_part(value: Any) -> PartSetting:
@@ -80,7 +92,8 @@ class RoyaleCLI(LightningCLI):
     Differs from LightningCLI in this: a run's own configuration is read with its checkpoint, instead of the
     checkpoint's hyper-parameters overriding what the user typed; ``fit`` has ``--run_dir``, ``--checkpoint.*``,
     ``--stop.*`` and ``--alarms.*``; the others have ``--games``, ``--seed`` and ``--out``; ``--seed_everything`` seeds
-    the battles too.
+    the battles too; an option wins over a file wherever it stands, and reaches into a part
+    (``--model.network.init_args.width 32``, in short ``--model.network.width 32``).
     """
 
     def __init__(
@@ -90,6 +103,7 @@ class RoyaleCLI(LightningCLI):
         datamodule_class: type[LightningDataModule],
     ) -> None:
         self.folder: Path | None = None
+        self._typed: set[str] = set()
         try:
             super().__init__(
                 model_class,
@@ -167,26 +181,48 @@ class RoyaleCLI(LightningCLI):
     # -- parsing ---------------------------------------------------------------------------------------------------
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        subcommand = args[0]
+        subcommand, words = args[0], list(args[1:])
         known = self.known_keys(subcommand)
-        args = [subcommand, *self._run_config(args[1:], known), *args[1:]]
-        try:
-            self.config = parser.parse_args(args)
-        except ParseFailure as exc:
-            raise UserError(sentence(str(exc), known, exc.cause)) from exc
+        # What was typed, to tell from it what came with a run's folder.
+        self._typed = {group[0].split("=")[0] for group in arguments.options(words)}
+        words = arguments.in_order([*self._run_config(words, known), *words], known)
+        words = self._with_nested(parser, subcommand, words, known)
+        self.config = self._parsed(parser, subcommand, words, known)
         config = self.config[subcommand]
         _check_filled(config, self._subcommand_parsers[subcommand]._actions)
         if config.get("ckpt_path"):
             config["ckpt_path"] = str(whole_checkpoint(run_folder.find_checkpoint(str(config["ckpt_path"]))))
         if not 0 <= config["seed_everything"] < 2**32:
             raise UserError(f"seed_everything is {config['seed_everything']}; give a number from 0 to {2**32 - 1}")
-        if subcommand == "fit":
-            _refuse(config["trainer"])
+        refuse_settings(subcommand, config["trainer"])
+
+    @staticmethod
+    def _parsed(parser: LightningArgumentParser, subcommand: str, words: list[str], known: Sequence[str]) -> Namespace:
+        try:
+            return parser.parse_args([subcommand, *words])
+        except ParseFailure as exc:
+            raise UserError(sentence(str(exc), known, exc.cause)) from exc
+
+    def _with_nested(
+        self, parser: LightningArgumentParser, subcommand: str, words: list[str], known: Sequence[str]
+    ) -> list[str]:
+        """The words with every part whole whose arguments they set one by one."""
+        actions = self._subcommand_parsers[subcommand]._actions
+        kinds = {a.dest: kind for a in actions if (kind := _holds_parts(getattr(a, "_typehint", None)))}
+        words, found = arguments.nested(words, kinds)
+        if not found:
+            return words
+        config = self._parsed(parser, subcommand, arguments.without_printing(words), known)[subcommand]
+        whole: dict[str, Any] = {}
+        for key, path, text in found:
+            value = whole[key] if key in whole else config.get(key)
+            whole[key] = arguments.with_setting(value, key, path, text, kinds[key] == "many")
+        return [*words, *(arguments.as_option(key, value) for key, value in whole.items())]
 
     def _run_config(self, args: Sequence[str], known: Sequence[str]) -> list[str]:
         """``--config`` with the run's own configuration, for a checkpoint given without one."""
-        ckpt_path = _option(args, "--ckpt_path")
-        if ckpt_path is None or _option(args, "--config", "-c") is not None:
+        ckpt_path = arguments.value_of(args, "--ckpt_path")
+        if ckpt_path is None or arguments.value_of(args, *arguments.CONFIG) is not None:
             return []
         path = run_folder.find_checkpoint(ckpt_path)
         folder = run_folder.of_checkpoint(path)
@@ -224,6 +260,9 @@ class RoyaleCLI(LightningCLI):
             folder = self._measure(subcommand, config)
             if subcommand == "validate" and settings.get("limit_val_batches") == 0:
                 settings["limit_val_batches"] = None  # fit's default; here it would play nothing
+            settings, missing = to_measure(settings, {w.removeprefix("--trainer.") for w in self._typed})
+            if missing:
+                say(missing)
         if config["loggers"]:
             settings["logger"] = [*_as_list(settings.get("logger")), *named_loggers(config["loggers"], folder)]
         settings = complete(settings, folder)
@@ -255,16 +294,6 @@ class RoyaleCLI(LightningCLI):
         return out
 
 
-def _option(args: Sequence[str], *names: str) -> str | None:
-    """The value of an option on a command line that is not parsed yet; the last one counts."""
-    value = None
-    for i, arg in enumerate(args):
-        name, equals, rest = arg.partition("=")
-        if name in names:
-            value = rest if equals else (args[i + 1] if i + 1 < len(args) else None)
-    return value
-
-
 def _logger_name(value: str) -> str:
     if value not in LOGGERS:
         raise ValueError(f"{value!r} is none of the loggers {', '.join(LOGGERS)}")
@@ -291,24 +320,42 @@ def _as_list(logger: Any) -> list[Any]:
     return list(logger) if isinstance(logger, (list, tuple)) else [logger]
 
 
-def _refuse(trainer: Mapping[str, Any]) -> None:
-    """Refuse Trainer settings that break an iteration, before anything is built."""
+def _holds_parts(hint: Any) -> str | None:
+    """``"one"`` for a setting that is a part, ``"many"`` for a dictionary of them."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if PartSetting in kinds:
+        return "one"
+    return "many" if any(get_origin(k) is dict and get_args(k)[1] is PartSetting for k in kinds) else None
+
+
+def refuse_settings(subcommand: str, trainer: Mapping[str, Any]) -> None:
+    """Refuse Trainer settings that break an iteration or leave nothing to do, before anything is built.
+
+    Raises:
+        UserError: which setting, and what to set instead.
+    """
+    if subcommand != "fit":
+        for key in ("limit_test_batches", "limit_predict_batches"):
+            if trainer.get(key) == 0 and key.split("_")[1] == subcommand:
+                raise UserError(f"trainer.{key} is 0, so nothing would be played; leave it out (--games says how much)")
+        return
+    # In this order: overfitting sets both limits.
     for key, harmless, why in (
         ("max_time", (None,), MAX_TIME_REFUSED),
         ("max_steps", (-1, None), MAX_STEPS_REFUSED),
         ("reload_dataloaders_every_n_epochs", (0, None), RELOAD_REFUSED),
+        ("overfit_batches", (0, None), OVERFIT_REFUSED),
         ("limit_val_batches", (0,), VALIDATION_REFUSED),
     ):
         if trainer.get(key) not in harmless:
             raise UserError(why)
+    if not is_whole(limit := trainer.get("limit_train_batches")):
+        raise UserError(limit_refused(limit))
+    if trainer.get("max_epochs") == 0:
+        raise UserError("trainer.max_epochs is 0, so nothing would be trained; leave it out (--stop.* is for that)")
     clip = trainer.get("gradient_clip_val")
     if clip is not None and not 0 < clip < float("inf"):
         raise UserError(f"trainer.gradient_clip_val is {clip}; give a number above 0, or null for no clipping")
-
-
-def _without_tips(record: logging.LogRecord) -> bool:
-    """Drop Lightning's advertisements for its services; everything else it says stays."""
-    return "💡" not in record.getMessage()
 
 
 def run(
@@ -330,7 +377,7 @@ def run(
         from ..rollout.data import SelfPlayData
 
         datamodule_class = SelfPlayData
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(_without_tips)
+    quiet_lightning()
     # Lightning's own business with torch 2.14; the user can do nothing about it.
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")
     try:

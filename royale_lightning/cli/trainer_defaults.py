@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,20 @@ TRAINER_DEFAULTS: dict[str, Any] = {
 }
 
 
+#: What Lightning says at every start and nobody asked: which seed, which devices there are, what else it sells.
+_GREETINGS = ("Seed set to", "GPU available:", "TPU available:", "💡")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not record.getMessage().lstrip("[rank: 0123456789]").startswith(_GREETINGS)
+
+
+def quiet_lightning() -> None:
+    """Drop Lightning's greetings; everything else it says stays, that a GPU lies idle too."""
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed"):
+        logging.getLogger(name).addFilter(_is_news)
+
+
 def with_our_callbacks(callbacks: Iterable[Callback], settings: Mapping[str, Any]) -> list[Callback]:
     """The given callbacks and those of ours that nothing given replaces.
 
@@ -74,6 +89,7 @@ def complete(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if settings.get("max_steps", -1) != -1:
         raise UserError(MAX_STEPS_REFUSED)
     check_settings(settings)
+    quiet_lightning()
     full = {**TRAINER_DEFAULTS, **settings}
     given = full.get("callbacks") or []
     callbacks = with_our_callbacks([given] if isinstance(given, Callback) else given, full)

@@ -29,6 +29,7 @@ from ..bots.snapshots import FOLDER, SnapshotStore
 from ..errors import UserError
 from ..parts import Part
 from ..run.atomic import write_atomic
+from ..run.screen import say
 from .context import context_of, of_context, recorded_context
 from .matchmaker import OpponentTable, PfspSettings
 from .pfsp import LearnerRecord, PfspTable, pfsp
@@ -148,7 +149,7 @@ class Ladder:
                 self._take_over(source)
             self._log = ResultsLog(folder / RESULTS, self._mark, self.context, self.unmarked)
             if self._log.set_aside is not None:
-                print(f"results of iterations after the checkpoint moved to {self._log.set_aside}")
+                say(f"results of iterations after the checkpoint moved to {self._log.set_aside}")
             self._set_verdicts_aside()
         self.act(lambda: self._admit_given(given))
 
@@ -227,7 +228,7 @@ class Ladder:
         if before != now:
             self.ratings = {}
             if self.leads:
-                print("the battles have other decks, rules or another engine than before; their ratings begin anew")
+                say("the battles have other decks, rules or another engine than before; their ratings begin anew")
 
     def _take_over(self, source: Path) -> None:
         log = source / RESULTS
@@ -240,7 +241,7 @@ class Ladder:
                 try:
                     self.store.add(*theirs.read(snapshot))
                 except UserError as problem:  # the pool will find that it is missing here
-                    print(problem)
+                    say(problem)
 
     def _admit_given(self, given: Sequence[str]) -> None:
         for path in given:
@@ -276,7 +277,7 @@ class Ladder:
             try:
                 self.store.load(snapshot)
             except UserError as problem:
-                print(f"{problem}; the pool goes on without it")
+                say(f"{problem}; the pool goes on without it")
                 self.let_go([snapshot])
 
     def let_go(self, snapshots: Sequence[str]) -> None:

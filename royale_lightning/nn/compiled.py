@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..run.screen import say
 from .protocol import ActorCritic, Observation
 
 
@@ -61,6 +62,6 @@ class CompiledForward:
             return self._compiled(obs)
         except Exception as problem:  # no C++ compiler, no Triton, or a network the compiler cannot take
             why = next((x for x in str(problem).splitlines() if x.strip()), type(problem).__name__)
-            print(f"model.compile: the network runs uncompiled, because {why}", flush=True)
+            say(f"model.compile: the network runs uncompiled, because {why}")
             self._compiled = None
             return self._network(obs)

@@ -18,8 +18,8 @@ class Stages[T](NamedTuple):
     """One thing per stage of an action: wait or play, which card or button, which tile.
 
     As entropies (nats, ``[B]``) they are the terms of the chain rule, so their sum is the entropy of the
-    whole action: ``play`` = H(wait or play), ``choice`` = P(play) H(which | play), ``tile`` = sum over cards
-        of P(card) H(tile | card).
+    whole action: ``play`` = H(wait or play), ``choice`` = P(play) H(which | play), ``tile`` = sum over cards of
+    P(card) H(tile | card).
     """
 
     play: T
@@ -30,8 +30,7 @@ class Stages[T](NamedTuple):
 def masked_mean(x: Tensor, where: Tensor) -> Tensor:
     """Mean of ``x`` ``[B]`` over the rows ``where`` (bool ``[B]``); 0, with gradient 0, where there are none.
 
-    By a selection and a sum: indexing with a mask would wait for the device, and a product would let the NaN
-        of an
+    By a selection and a sum: indexing with a mask would wait for the device, and a product would let the NaN of an
     unused row through.
     """
     return torch.where(where, x, 0.0).sum() / where.sum().clamp(min=1)

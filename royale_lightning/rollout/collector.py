@@ -25,6 +25,7 @@ from ..ladder.matchmaker import Matchmaker, OpponentTable
 from ..nn.distribution import MaskedCategorical, widest_float
 from ..nn.protocol import ActorCritic
 from ..nn.rows import rows_to_tensor, unpack
+from ..run.screen import say
 from .advantage import Cells
 from .frame_index import FrameIndex
 from .lost_battles import Voids
@@ -452,7 +453,7 @@ class Collector:
             if self.frozen is not None:
                 self.frozen.require(snapshots)
         except UserError as lost:
-            print(f"{lost}; battle {assignment.battle} begins anew without it")
+            say(f"{lost}; battle {assignment.battle} begins anew without it")
             self.ended[b] = True
             return False
         self.players[b], self.begun[b] = assignment.players, assignment.start

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import UserError
 from .atomic import publish, write_atomic
+from .screen import say
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -100,7 +101,7 @@ def whole_checkpoint(path: Path) -> Path:
     others = [p for n, p in numbered(path.parent).items() if p != path and (match is None or n < int(match[1]))]
     for other in reversed(others):
         if damage(other) is None:
-            print(f"{path} is damaged ({wrong}); using the checkpoint before it, {other}")
+            say(f"{path} is damaged ({wrong}); using the checkpoint before it, {other}")
             return other
     raise UserError(f"{path} is damaged ({wrong}), and no whole checkpoint lies before it")
 

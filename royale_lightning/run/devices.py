@@ -1,11 +1,12 @@
-"""Which precisions and strategies a run takes, each refusal with its reason: silence would cost a night."""
+"""Which devices, precisions and strategies a run takes, each refusal with its reason: silence would cost a night."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from lightning.pytorch import Trainer
+from lightning.pytorch.accelerators import CUDAAccelerator, MPSAccelerator
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
 
 from ..errors import UserError
@@ -72,14 +73,61 @@ def check_strategy(strategy: Any) -> None:
     raise UserError(f"trainer.strategy is {name}, which {why}; use ddp")
 
 
+def is_here(accelerator: Any) -> bool:
+    """Whether this machine has the accelerator of that name; True for what is no name, and for names of others."""
+    kinds: tuple[Any, ...] = {
+        "gpu": (CUDAAccelerator, MPSAccelerator), "cuda": (CUDAAccelerator,), "mps": (MPSAccelerator,)
+    }.get(accelerator if isinstance(accelerator, str) else "", ())
+    return not kinds or any(kind.is_available() for kind in kinds)
+
+
+def check_accelerator(accelerator: Any) -> None:
+    """Refuse a device that is not here.
+
+    Raises:
+        UserError: with what to give instead.
+    """
+    if not is_here(accelerator):
+        raise UserError(
+            f"trainer.accelerator is {accelerator}, and torch finds none on this machine; give --trainer.accelerator "
+            "cpu, or auto, or see why with `royale-lightning doctor`"
+        )
+
+
+def to_measure(settings: Mapping[str, Any], typed: Collection[str]) -> tuple[dict[str, Any], str | None]:
+    """Trainer settings of a run, for playing its bot on this machine, which need not be the one that trained it.
+
+    One process plays, whatever the run trained on, and a device that is missing here is replaced by the CPU. What the
+    user typed stays as it is.
+
+    Args:
+        settings: the Trainer's arguments as the run was started with.
+        typed: names among them that come from this command line.
+
+    Returns:
+        The settings, and what to tell the user where the device is another one.
+    """
+    made, said = dict(settings), None
+    accelerator = made.get("accelerator")
+    if "accelerator" not in typed and not is_here(accelerator):
+        said = f"the run trained on {accelerator}, and torch finds none on this machine: playing on the CPU"
+        made["accelerator"] = "cpu"
+    several = made.get("devices", "auto") not in ("auto", 1, "1") or made.get("strategy", "auto") != "auto"
+    if several and not {"devices", "strategy", "num_nodes"} & set(typed):
+        # A list names devices of the machine that trained, which here may be beyond the last.
+        made |= {"devices": 1, "strategy": "auto", "num_nodes": 1}
+    return made, said
+
+
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Both checks on a Trainer's arguments, before it is made."""
+    """The checks on a Trainer's arguments, before it is made."""
+    check_accelerator(settings.get("accelerator"))
     check_precision(settings.get("precision"))
     check_strategy(settings.get("strategy"))
 
 
 def check_devices(trainer: Trainer) -> None:
-    """Both checks on a Trainer however it was made; FSDP and DeepSpeed derive from other classes than DDP."""
+    """Precision and strategy of a Trainer however it was made; FSDP and DeepSpeed have other bases than DDP."""
     check_precision(str(trainer.precision))
     strategy: Strategy = trainer.strategy
     launcher = getattr(strategy, "_start_method", "popen")

@@ -6,12 +6,13 @@ middle of an iteration; neither leaves a state that resumes exactly.
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import sys
 import threading
 from types import FrameType
 from typing import Any
+
+from .screen import say
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -67,13 +68,8 @@ class StopSignals:
     def _handle(self, signum: int, _frame: FrameType | None) -> None:
         if self.received is None:
             self.received = signum
-            # Writing fails when the signal hit in the middle of another write to the same stream.
-            with contextlib.suppress(RuntimeError):
-                print(
-                    "\nstopping at the end of this iteration; once more stops now, in its middle",
-                    file=sys.stderr,
-                    flush=True,
-                )
+            # The signal may have hit in the middle of another write to the same stream, of which this would fail.
+            say("\nstopping at the end of this iteration; once more stops now, in its middle", file=sys.stderr)
             return
         for each in SIGNALS:
             # A third must not interrupt the saving of what the second one stops. Lightning's teardown restores.

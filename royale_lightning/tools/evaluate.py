@@ -47,17 +47,17 @@ def main(argv: Sequence[str]) -> int:
     (a, b), players, spec = load_pair(args.a, args.b, args.sharp)
     games = paired_games(a, b, args.games, args.seed)
     s = summarise(play_games(players, games, spec), 0.0)
-    Console().print(
-        f"{args.a} against {args.b}: {s.wins}-{s.draws}-{s.losses} (won, drawn, lost), score {s.score:.3f}, "
-        f"95 % interval {s.low:.3f} to {s.high:.3f} over {s.games // 2} seeds, {s.mean_ticks:.0f} ticks a battle",
-        soft_wrap=True, highlight=False,
-    )
     if args.json:
         inputs = {
             "a": args.a, "b": args.b, "games": args.games, "seed": args.seed, "sharp": args.sharp, "deck": spec.deck
         }
         result = {"score": s.score, "low": s.low, "high": s.high, "games": s.games, "pairs": s.games // 2}
         write_json(args.json, "evaluate", inputs, result)
+    Console().print(
+        f"{args.a} against {args.b}: {s.wins}-{s.draws}-{s.losses} (won, drawn, lost), score {s.score:.3f}, "
+        f"95 % interval {s.low:.3f} to {s.high:.3f} over {s.games // 2} seeds, {s.mean_ticks:.0f} ticks a battle",
+        soft_wrap=True, highlight=False,
+    )
     return 0
 
 

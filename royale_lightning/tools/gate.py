@@ -71,11 +71,6 @@ def main(argv: Sequence[str]) -> int:
         verdict = judge(ladder, candidate, gate, anchors, 0, 0, number=args.number)
     finally:
         ladder.close()
-    console = Console()
-    console.print(f"{verdict.outcome}: {verdict.why}", soft_wrap=True, highlight=False)
-    for c in verdict.conditions:
-        passed = {True: "passed", False: "failed", None: "skipped"}[c.passed]
-        console.print(f"  {c.name:<9} {passed:<8} {c.battles:>5} battles  {c.why}", soft_wrap=True, highlight=False)
     inputs = {
         "run": str(args.run), "candidate": candidate, "champion": verdict.champion, "gate": args.gate,
         "anchors": args.anchors, "number": args.number,
@@ -83,4 +78,9 @@ def main(argv: Sequence[str]) -> int:
     found = verdict.as_dict()
     keys = ("outcome", "why", "llr", "battles", "conditions")
     write_json(args.json, "gate", inputs, {k: found[k] for k in keys})
+    console = Console()
+    console.print(f"{verdict.outcome}: {verdict.why}", soft_wrap=True, highlight=False)
+    for c in verdict.conditions:
+        passed = {True: "passed", False: "failed", None: "skipped"}[c.passed]
+        console.print(f"  {c.name:<9} {passed:<8} {c.battles:>5} battles  {c.why}", soft_wrap=True, highlight=False)
     return 0

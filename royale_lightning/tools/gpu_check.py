@@ -14,6 +14,7 @@ from rich.table import Table
 
 from ..errors import UserError
 from ..run.jsonl import read_rows
+from ..run.screen import guarded
 
 #: Trainer and module settings of each row of the table.
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -73,8 +74,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        sys.exit(2)
+    with guarded():
+        try:
+            sys.exit(main())
+        except UserError as problem:
+            print(f"error: {problem}", file=sys.stderr)
+            sys.exit(2)

@@ -40,6 +40,7 @@ def main(argv: Sequence[str]) -> int:
     from rich.table import Table
 
     result = read_ladder(args.run)
+    write_json(args.json, "ladder", {"run": str(args.run)}, result)
     title = f"{args.run}: {len(result['members'])} snapshots in the pool"
     # Ids must stay whole in a terminal of 80 columns.
     table = Table(title=title, box=box.SIMPLE_HEAD)
@@ -64,7 +65,6 @@ def main(argv: Sequence[str]) -> int:
         compared = "" if hidden else f"{over['elo']:+.0f} ± {over['se']:.0f}"
         table.add_row(name, role, steps, rating, str(r["games"]), compared, style="bold" if current else "")
     Console().print(table)
-    write_json(args.json, "ladder", {"run": str(args.run)}, result)
     return 0
 
 

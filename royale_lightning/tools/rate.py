@@ -65,12 +65,12 @@ def main(argv: Sequence[str]) -> int:
             f"{f' ({left_out})' if left_out else ''}"
         )
     circles = transitivity(ratings)
+    result = {**ratings.as_dict(), "other_contexts": rated.others, "transitivity": circles.as_dict()}
+    write_json(args.json, "rate", {"run": str(args.run), "prior_sd": args.prior_sd}, result)
     console = Console()
     console.print(rating_table(ratings, str(args.run)))
     for line in filter(None, (left_out, _said(circles))):
         console.print(line, soft_wrap=True, highlight=False)
-    result = {**ratings.as_dict(), "other_contexts": rated.others, "transitivity": circles.as_dict()}
-    write_json(args.json, "rate", {"run": str(args.run), "prior_sd": args.prior_sd}, result)
     return 0
 
 

@@ -164,5 +164,7 @@ def test_the_evaluate_tool(bot: Bot, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_the_play_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert play_tool.main(["push", "defend", "--seed", "3", "--out", str(tmp_path)]) == 0
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["push-vs-defend-3.html", "push-vs-defend-3.msgpack"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        f"push-vs-defend-3.{x}" for x in ("html", "json", "msgpack")
+    ]
     assert "push (blue) - defend (red)" in capsys.readouterr().out

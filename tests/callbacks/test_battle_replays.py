@@ -14,6 +14,7 @@ from royalegym import load_trace, verify_trace
 
 from royale_lightning import BattleSpec, OpponentShares, PPOSettings, RolloutSettings, SelfPlayData, SelfPlayModule
 from royale_lightning.battle.engine.engine import new_engine
+from royale_lightning.bots.plays import read_plays
 from royale_lightning.callbacks import BattleReplays
 from royale_lightning.cli.trainer_defaults import complete
 from royale_lightning.errors import UserError
@@ -46,6 +47,15 @@ def test_sets_of_battles_that_verify_with_the_policys_view(tmp_path: Path) -> No
     assert any("best" in n for n in names)
     assert any("latest" in n for n in names)
     assert verify_trace(load_trace(traces[0]), new_engine()) == []
+    for path in traces:
+        plays = read_plays(path)
+        assert plays is not None
+        blue, red = plays.title.split(": ")[0].split(" - ")
+        assert plays.seats == [s for s, name in enumerate((blue, red)) if name.startswith("learner")]
+        assert {p.seat for p in plays.plays} <= set(plays.seats)
+        trace = load_trace(path)
+        done = [(c, st) for s in trace.steps for c, st in zip(s.commands, s.statuses, strict=True)]
+        assert len(plays.plays) == sum(st == 0 and c.team in plays.seats for c, st in done)
     page = traces[0].with_suffix(".html").read_text()
     found = re.search(r'id="decisions-data">(.*?)</script>', page)
     assert found is not None

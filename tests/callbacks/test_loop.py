@@ -102,6 +102,9 @@ def test_from_python_the_run_gets_a_folder_of_its_own(tmp_path: Path, monkeypatc
         ({"max_steps": 3}, "max_steps stops"),
         ({"reload_dataloaders_every_n_epochs": 1}, "twice"),
         ({"limit_val_batches": 1}, "limit_val_batches must be 0"),
+        ({"overfit_batches": 1}, "overfit_batches trains on"),
+        ({"limit_train_batches": 0}, "limit_train_batches is 0,"),
+        ({"limit_train_batches": 0.5}, "limit_train_batches is 0.5,"),
     ],
 )
 def test_trainers_made_by_hand_are_checked_too(tmp_path: Path, settings: dict[str, Any], told: str) -> None:

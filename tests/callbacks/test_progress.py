@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,15 +74,89 @@ def test_plain_lines_where_there_is_no_terminal(
     assert "3 iterations, 300 game steps" in out
 
 
-def test_a_live_line_in_a_terminal(
-    fit: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def in_a_terminal(run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a pseudo-terminal of 100 columns was sent while ``run`` ran."""
+    ours, theirs = os.openpty()
+    received = bytearray()
+
+    def read() -> None:
+        # Linux says with an error that the other end is closed.
+        with contextlib.suppress(OSError):
+            while part := os.read(ours, 65536):
+                received.extend(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "30")
+    with os.fdopen(theirs, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        run()
+    reader.join()
+    os.close(ours)
+    return received.decode()
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no pseudo-terminals here")
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_a_terminal_is_redrawn_and_a_dumb_one_appended_to(
+    fit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, term: str
 ) -> None:
+    monkeypatch.setattr(module_under_test, "LINE_SECONDS", 0.0)
+    monkeypatch.setenv("TERM", term)
+    out = in_a_terminal(lambda: fit(max_epochs=2), monkeypatch)
+    lines = [x for x in out.splitlines() if x.startswith("iteration ")]
+    if term == "dumb":
+        assert len(lines) == 2
+        assert "\x1b" not in out
+    else:
+        assert not lines, "they stand in the panel"
+        assert "╭" in out
+        assert "\x1b[?25l" in out, "the cursor is hidden while the panel is live"
+        assert out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l"), "and shown again"
+
+
+def test_a_file_is_never_redrawn_whatever_colours_it_is_given(
+    fit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module_under_test, "LINE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    with (tmp_path / "log").open("w", encoding="utf-8") as log:
+        monkeypatch.setattr(sys, "stdout", log)
+        fit(max_epochs=2)
+    text = (tmp_path / "log").read_text(encoding="utf-8")
+    assert len([x for x in text.splitlines() if x.startswith("iteration ")]) == 2
+    assert "\x1b[?25l" not in text
+    assert "╭" not in text
+
+
+@pytest.mark.parametrize("widgets", [False, True])
+def test_a_notebook_without_widgets_gets_plain_lines(
+    fit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], widgets: bool
+) -> None:
+    """rich would show nothing but the advice to install ipywidgets."""
+    started: list[Any] = []
+
+    class Recorded:
+        def __init__(self, **_: Any) -> None:
+            started.append(self)
+
+        def start(self) -> None:
+            pass
+
+        stop = start
+
+    real = importlib.util.find_spec
+    found = importlib.machinery.ModuleSpec("ipywidgets", None) if widgets else None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: found if n == "ipywidgets" else real(n, *a))
+    monkeypatch.setattr(module_under_test, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(module_under_test, "Live", Recorded)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr(module_under_test.Progress, "_print_table", lambda *_: None)  # shown by IPython, absent here
     fit(max_epochs=2)
-    out = capsys.readouterr().out
-    assert "\x1b[?25l" in out, "the cursor is hidden while the line is live"
-    assert out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l"), "and shown again"
+    lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith("iteration ")]
+    assert (len(started), len(lines)) == ((1, 0) if widgets else (0, 2))
 
 
 def test_a_limit_by_minutes(fit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

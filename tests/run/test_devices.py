@@ -50,6 +50,28 @@ def test_a_trainer_made_by_hand_is_checked_too() -> None:
     devices.check_devices(Trainer(accelerator="cpu", precision="bf16-mixed", **quiet))  # type: ignore[arg-type]
 
 
+def test_a_device_that_is_missing_is_refused_or_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setattr(devices, "is_here", lambda name: name not in ("gpu", "cuda", "mps"))
+    with pytest.raises(UserError, match=r"trainer.accelerator is cuda.*--trainer.accelerator cpu"):
+        complete({"accelerator": "cuda"}, tmp_path)  # type: ignore[arg-type]
+    made, said = devices.to_measure({"accelerator": "cuda", "devices": 4, "strategy": "ddp", "precision": "32"}, ())
+    assert made == {"accelerator": "cpu", "devices": 1, "strategy": "auto", "num_nodes": 1, "precision": "32"}
+    assert said is not None
+    # What was typed is an order, and what needs no change gets none.
+    assert devices.to_measure({"accelerator": "cuda", "devices": 4}, ("accelerator", "devices")) == (
+        {"accelerator": "cuda", "devices": 4}, None
+    )
+    assert devices.to_measure({"accelerator": "auto", "devices": "auto"}, ()) == (
+        {"accelerator": "auto", "devices": "auto"}, None
+    )
+
+
+def test_names_of_devices() -> None:
+    for name in ("cpu", "auto", None, object()):
+        assert devices.is_here(name)
+    assert devices.is_here("cuda") == torch.cuda.is_available()
+
+
 def test_autocast_keeps_no_stale_weights() -> None:
     """Two ways in which one autocast context would hand out old or graphless copies of the weights.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import math
 import re
@@ -13,25 +15,51 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lightning.pytorch import Trainer
 
 from royale_lightning.bots.evaluate import PlannedGame
+from royale_lightning.bots.plays import plays_file
 from royale_lightning.bots.replays import write_replays
+from royale_lightning.callbacks import Alarms
 from royale_lightning.cli import console as cli
+from royale_lightning.cli.trainer_defaults import complete
 from royale_lightning.errors import UserError
+from royale_lightning.ladder.gate.verdict import Condition, Verdict
 from royale_lightning.metrics.declarations import undeclared
+from royale_lightning.parts import part
 from royale_lightning.tools.report import page, strength, svg, write_report
-from royale_lightning.tools.report.behaviour import read_behaviour
 from royale_lightning.tools.report.read import read_run
+from tests.cli.tiny_run import PPOSettings, TinyData, TinyModule
 from tests.support.bots import make_bot
 
 CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
+
+
+def train(folder: Path) -> None:
+    """Logs by their real writers: an alarm that comes, one that goes, and a setting changed on the way."""
+
+    class Calm(TinyModule):
+        def iteration_metrics(self) -> dict[str, float]:
+            return {"ppo/approx_kl": 0.9 if self.current_epoch < 3 else 0.01}
+
+    def fit(epochs: int, learning_rate: float, ckpt_path: Path | None) -> None:
+        alarms = Alarms([part("threshold", name="busy", key="rows", above=1, advice="<b>rest</b>")])
+        trainer = Trainer(**complete({
+            "callbacks": [alarms], "max_epochs": epochs, "accelerator": "cpu", "enable_progress_bar": False,
+            "enable_model_summary": False,
+        }, folder))
+        module = Calm(ppo=PPOSettings(learning_rate=learning_rate))
+        trainer.fit(module, datamodule=TinyData(), ckpt_path=ckpt_path)
+
+    fit(2, 1e-3, None)
+    fit(5, 2e-3, folder / "checkpoints" / "last.ckpt")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has everything a report can show, each a little."""
     folder = tmp_path_factory.mktemp("runs") / "<odd> & run-1"
-    folder.mkdir()
+    train(folder)
     rows = []
     for i in range(1, 41):
         rows.append({
@@ -61,8 +89,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "ladder" / "ladder.json").write_text(json.dumps({
         "champion": "snap-a", "members": [{"snapshot": "snap-a", "role": "first", "iteration": 10, "game_steps": 1}],
     }))
-    (folder / "ladder" / "verdict-000001.json").write_text(json.dumps({"number": 1, "outcome": "accepted"}))
-    (folder / "alarms.jsonl").write_text('{"iteration": 7, "severity": "warn", "alarm": "x", "message": "<b>KL</b>"}\n')
+    stage = Condition("champion", False, "it lost", 24, {"llr": -3.0})
+    verdict = Verdict("rejected", "lost to <the> champion", "snap-b", "snap-a", 1, (stage,))
+    (folder / "ladder" / "verdict-000001.json").write_text(json.dumps({**verdict.as_dict(), "iteration": 30}))
     (folder / "config.yaml").write_text("model:\n  ppo:\n    kl_limit: 0.03\n")
     one = {"games": 4, "wins": 3, "draws": 0, "losses": 1, "score": 0.75, "low": 0.5, "high": 1.0, "mean_ticks": 900.0}
     (folder / "scores.json").write_text(json.dumps({
@@ -80,15 +109,67 @@ def test_the_page_holds_every_part(run: Path, capsys: pytest.CaptureFixture[str]
     assert "report.html" in capsys.readouterr().out
     text = (run / "report.html").read_text()
     for said in (
-        "&lt;odd&gt; &amp; run-1", "Wilson", "learner (40)", "champion", "accepted", "kl_limit",
-        "&lt;b&gt;KL&lt;/b&gt;",
+        "&lt;odd&gt; &amp; run-1", "Wilson", "learner (40)", "champion", "lost to &lt;the&gt; champion", "kl_limit",
         "0.750  3-0-1", "game steps/s", "Where cards are played", "tiny (blue) - push (red)",
     ):
         assert said in text, said
-    assert "<b>KL</b>" not in text
     assert not re.search(r'(?:src|href)="(?:https?:)?//', text), "nothing is fetched"
     assert "&lt;odd&gt;" in text
     assert "<odd>" not in text
+
+
+def cells(text: str, section: str) -> list[list[str]]:
+    """Of the section's tables, row by row, as they stand in the page."""
+    inside = re.search(rf'<section id="{section}">(.*?)</section>', text, re.S)
+    assert inside is not None
+    return [re.findall(r"<td>(.*?)</td>", row, re.S) for row in re.findall(r"<tr>(.*?)</tr>", inside[1], re.S)]
+
+
+def test_alarms_are_told_by_the_fields_that_their_writer_gives_them(run: Path) -> None:
+    log = [json.loads(x) for x in (run / "alarms.jsonl").read_text().splitlines()]
+    assert {(e["alarm"], e["on"]) for e in log} >= {("busy", True), ("kl_high", True), ("kl_high", False)}
+    found = [row for row in cells(page.render(read_run(run, 0)), "alarms") if row]
+    assert len(found) == len(log)
+    for row, e in zip(found[::-1], log, strict=True):
+        assert row[:2] == [str(e["iteration"]), e["alarm"]]
+        assert row[2] == (e["severity"] if e["on"] else "over")
+        assert row[3:5] == [e["condition"], e["figures"]]
+        assert (row[5] != "") is (e["on"] and e["advice"] != "")
+    busy = next(row for row in found if row[1] == "busy")
+    assert busy[5] == "&lt;b&gt;rest&lt;/b&gt;"
+    assert "{" not in "".join(c for row in found for c in row), "no JSON is left for the reader"
+
+
+def test_changes_on_the_way_and_verdicts_are_told_by_their_writers_fields(run: Path) -> None:
+    text = page.render(read_run(run, 0))
+    (change,) = [json.loads(x) for x in (run / "drift.jsonl").read_text().splitlines()]
+    told = [row for row in cells(text, "config") if len(row) == 5]
+    assert told == [[
+        str(change["iteration"]),
+        *(f"<code>{change[key]}</code>" for key in ("field", "before", "after", "kind")),
+    ]]
+    assert ["1", "snap-b", "rejected", "24", "30", "lost to &lt;the&gt; champion"] in cells(text, "ladder")
+
+
+def test_nothing_but_charts_and_assets_is_let_through_unescaped() -> None:
+    """The template escapes; a filter that says otherwise would let a name or a message write the page."""
+    text = Path(page.__file__).with_name("report.html").read_text()
+    assert "safe" not in re.findall(r"\|\s*(\w+)", text)
+    assert "autoescape" not in text
+    assert page._template().environment.autoescape is True
+
+
+def test_the_limit_in_the_chart_is_the_configurations(run: Path) -> None:
+    made = read_run(run, 0)
+    for text, limit in (
+        ("other: {kl_limit: 0.5}\nmodel: {ppo: {kl_limit: 0.03}}", 0.03),
+        ("model: {ppo: {kl_limit: {linear: [1, 0]}}}", None), ("# kl_limit: 3", None), ("model: [", None),
+    ):
+        (run / "config.yaml").write_text(text)
+        made = read_run(run, 0)
+        assert page._number(made.settings, "model", "ppo", "kl_limit") == limit
+        assert made.config == text
+    (run / "config.yaml").write_text("model:\n  ppo:\n    kl_limit: 0.03\n")
 
 
 def test_a_bare_log_is_enough(tmp_path: Path) -> None:
@@ -167,17 +248,17 @@ def test_ratings_are_distances_to_the_champion_or_have_their_own_errors(run: Pat
     assert own is not None
     text = page.render(made)
     assert "<th>over the champion</th>" in text
-    assert f"{over.elo:+.0f}&nbsp;±&nbsp;{1.96 * over.se:.0f}" in text
+    assert f"{over.elo:+.0f}\xa0±\xa0{1.96 * over.se:.0f}" in text
     made.ladder = {**(made.ladder or {}), "champion": None}
     text = page.render(made)
     assert "<th>± 95 %</th>" in text
-    assert f"<td>±&nbsp;{1.96 * own.se:.0f}</td>" in text
+    assert f"<td>±\xa0{1.96 * own.se:.0f}</td>" in text
 
 
 def test_behaviour_counts_what_the_traces_say(run: Path) -> None:
     from royalegym import load_trace
 
-    found = read_behaviour([p.read_text() for p in sorted((run / "replays").glob("*.html"))])
+    found = read_run(run, 0).behaviour
     assert found is not None
     assert found.battles == 2, "the bot's seat of each, not the scripted one's"
     plays = 0
@@ -189,8 +270,24 @@ def test_behaviour_counts_what_the_traces_say(run: Path) -> None:
     # Whatever its colour, a seat plays troops on its own half, at the bottom; only spells reach beyond.
     spells = {"Fireball", "Zap"}
     assert all(y <= 20 for c, tiles in found.card_tiles.items() if c not in spells for _, y in tiles)
-    assert found.arena is not None
-    assert (found.arena.width, found.arena.height, len(found.arena.towers)) == (18, 32, 6)
+    assert (found.board.width, found.board.height, len(found.board.towers)) == (18, 32, 6)
+
+
+def test_replays_of_an_older_version_are_shown_and_not_counted(run: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(run, old, ignore=shutil.ignore_patterns("checkpoints"))
+    pages = sorted((old / "replays").glob("*.html"))
+    plays_file(pages[0]).unlink()
+    plays_file(pages[1]).write_text('{"schema": 2}')  # nor those of a newer one
+    made = read_run(old, 9)
+    assert made.behaviour is None
+    assert {r.label for r in made.replays} == {p.stem for p in pages}
+    assert [r.title for r in made.replays] == ["", ""]
+    text = page.render(made)
+    assert "Cards and placements are counted over the data beside saved battles, and none is here" in text
+    assert "Where cards are played" not in text
+    packed = re.findall(r'<script type="text/plain" id="replay-\d">(.*?)</script>', text)
+    assert {gzip.decompress(base64.b64decode(x)).decode() for x in packed} == {p.read_text() for p in pages}
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
@@ -209,6 +306,34 @@ def test_a_long_line_is_thinned_to_means() -> None:
     assert thin.x[0] == pytest.approx(4.5)
     assert all(math.isclose(b, 2 * a) for a, b in zip(thin.x, thin.y, strict=True))
     assert svg.lines([], "nothing") == ""
+
+
+def test_a_flat_line_keeps_the_floor_it_was_given() -> None:
+    """A share that was 0 throughout had an axis from -0.5."""
+    text = svg.lines([svg.Series("share", [1.0, 2.0], [0.0, 0.0])], "share", y=(0.0, None), mark=(0.0, "limit"))
+    assert "-0." not in re.sub(r'<(?:svg|polyline|line)[^>]*>', "", text)
+
+
+def test_a_chart_escapes_what_it_is_given() -> None:
+    evil = "<script>&"
+    line = svg.Series(evil, [1.0], [2.0])
+    for chart in (
+        svg.lines([line, line], evil, mark=(1.0, evil)), svg.bars([(evil, 1.0, evil)], evil),
+        svg.whiskers([(evil, 0.5, 0.4, 0.6, evil)], evil), svg.stacked([1.0, 2.0], {evil: [1.0, 2.0]}, evil),
+    ):
+        assert "<script>" not in chart
+        assert "&lt;script&gt;&amp;" in chart
+
+
+def test_layers_of_time_have_a_colour_each(run: Path) -> None:
+    made = read_run(run, 0)
+    for row in made.rows:
+        row |= {f"time/{name}": 0.1 + i / 10 for i, name in enumerate(page.TIME_PARTS)}
+        row["time/iteration"] = 60.0
+    found = page._time(made)
+    assert len(page.TIME_PARTS) > svg.COLOURS
+    assert str(found["parts"]).count("<polygon") == svg.COLOURS
+    assert str(found["shares"]).count("<rect") == len(page.TIME_PARTS) + 1, "the bars name them all"
 
 
 _DRIVER = """

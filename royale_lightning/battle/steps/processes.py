@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from ...errors import UserError
+from ...run.screen import say
 from ..prepare import prepare
 from ..round import IDLE, TRUNCATED, Assignment, Round, SavedBattle
 from ..rows.layout import EXACT, Loss
@@ -148,10 +149,10 @@ class ProcessSource(RolloutSource):
             )
         self._restarts_left -= 1
         details = f"\n{lost.details.rstrip()}" if lost.details else ""
-        print(
+        say(
             f"{name} {lost}; its {len(w.battles)} battles are void and it starts anew "
             f"(restart {used + 1} of {self._restarts}){details}",
-            file=sys.stderr, flush=True,
+            file=sys.stderr,
         )
         w.launch()
 

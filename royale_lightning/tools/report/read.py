@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from ...bots.plays import BattlePlays, read_plays
 from ...errors import UserError
-from .behaviour import Behaviour, read_behaviour
+from .behaviour import Behaviour, count_plays
 
 Row = dict[str, Any]
 
@@ -20,13 +23,13 @@ class Replay:
     """One battle's page.
 
     Args:
-        title: who played and how it went.
         label: its set and what it was chosen for.
+        title: who played and how it went; empty where no data lies beside the page.
         html: the page itself.
     """
 
-    title: str
     label: str
+    title: str
     html: str
 
 
@@ -43,10 +46,10 @@ class Run:
         verdicts: ``ladder/verdict-*.json`` in their order.
         alarms: of ``alarms.jsonl``.
         drift: of ``drift.jsonl``.
-        config: the configuration it was last started with, as text.
+        config: the configuration it was last started with, as text, and the settings in it.
         bot: ``bot/bot.json``.
         replays: newest first.
-        behaviour: counted over all replay pages.
+        behaviour: counted over the plays beside all replays; None where there are none.
         age: seconds since the last row was written.
     """
 
@@ -59,6 +62,7 @@ class Run:
     alarms: list[Row] = field(default_factory=list)
     drift: list[Row] = field(default_factory=list)
     config: str = ""
+    settings: Row = field(default_factory=dict)
     bot: Row | None = None
     replays: list[Replay] = field(default_factory=list)
     behaviour: Behaviour | None = None
@@ -88,7 +92,8 @@ def read_run(folder: Path, replays: int) -> Run:
     if not rows:
         raise UserError(f"{str(folder)!r} holds no run to report: {str(log)!r} has no rows; give a run folder")
     pages = sorted(folder.glob("replays/**/*.html"), key=lambda p: (p.stat().st_mtime, str(p)), reverse=True)
-    texts = {p: p.read_text(encoding="utf-8", errors="replace") for p in pages}
+    plays = {p: read_plays(p) for p in pages}
+    config = _newest_config(folder)
     return Run(
         name=folder.resolve().name,
         rows=rows,
@@ -98,17 +103,18 @@ def read_run(folder: Path, replays: int) -> Run:
         verdicts=[v for p in sorted(folder.glob("ladder/verdict-*.json")) if (v := _json(p)) is not None],
         alarms=_lines(folder / "alarms.jsonl"),
         drift=_lines(folder / "drift.jsonl"),
-        config=_newest_config(folder),
+        config=config,
+        settings=_settings(config),
         bot=_json(folder / "bot" / "bot.json"),
-        replays=[_replay(p, texts[p], folder / "replays") for p in pages[:replays]],
-        behaviour=read_behaviour(list(texts.values())),
+        replays=[_replay(p, plays[p], folder / "replays") for p in pages[:replays]],
+        behaviour=count_plays(p for p in plays.values() if p is not None),
         age=max(0.0, time.time() - log.stat().st_mtime),
     )
 
 
-def _replay(path: Path, text: str, root: Path) -> Replay:
-    head = text[text.find("<title>") + 7 : text.find("</title>")]
-    return Replay(title=head, label=str(path.relative_to(root).with_suffix("")), html=text)
+def _replay(path: Path, plays: BattlePlays | None, root: Path) -> Replay:
+    html = path.read_text(encoding="utf-8", errors="replace")
+    return Replay(str(path.relative_to(root).with_suffix("")), plays.title if plays is not None else "", html)
 
 
 def _lines(path: Path) -> list[Row]:
@@ -131,6 +137,14 @@ def _json(path: Path) -> Row | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _settings(config: str) -> Row:
+    try:
+        value = yaml.safe_load(config)
+    except yaml.YAMLError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _newest_config(folder: Path) -> str:

@@ -1,4 +1,7 @@
-"""Charts as inline SVG: pure functions of numbers, coloured by the page's style so that they follow dark and light."""
+"""Charts as inline SVG: pure functions of numbers, coloured by the page's style so that they follow dark and light.
+
+They give ``Markup``: a chart has escaped what it was given, and a template must not escape it once more.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .behaviour import ArenaShape
+from markupsafe import Markup
 
+from ...bots.plays import Board
+
+#: Colours of the page's style; a line or layer beyond them repeats one.
+COLOURS = 8
 #: Points of a line; a chart is no wider than this many pixels.
 POINTS = 360
 # Left of the plot there is room for a label of five figures at the size it has on a phone.
@@ -88,7 +95,7 @@ class _Frame:
         a, b = self.y
         return _TOP + (b - v) / (b - a or 1) * (self.height - _TOP - _BOTTOM)
 
-    def wrap(self, inside: str, data: str = "") -> str:
+    def wrap(self, inside: str, data: str = "") -> Markup:
         grid = "".join(
             f'<line class="grid" x1="{_LEFT}" x2="{self.width - _RIGHT}" y1="{self.sy(t):.1f}" y2="{self.sy(t):.1f}"/>'
             f'<text x="{_LEFT - 5}" y="{self.sy(t) + 3.5:.1f}" text-anchor="end">{number(t)}{self.unit}</text>'
@@ -98,7 +105,7 @@ class _Frame:
             f'<text x="{self.sx(t):.1f}" y="{self.height - 8}" text-anchor="middle">{number(t)}</text>'
             for t in ticks(*self.x, about=max(2, self.width // 130))
         )
-        return (
+        return Markup(
             f'<svg class="chart w{self.width}" viewBox="0 0 {self.width} {self.height}" role="img" tabindex="0" '
             f'aria-label="{html.escape(self.label)}"{data}>{grid}{axis}{inside}</svg>'
         )
@@ -107,14 +114,14 @@ class _Frame:
 def lines(
     series: Sequence[Series], label: str, *, width: int = 720, height: int = 240,
     y: tuple[float | None, float | None] = (None, None), unit: str = "", mark: tuple[float, str] | None = None,
-) -> str:
+) -> Markup:
     """Lines over game steps with their intervals as bands; ``mark`` is a level worth knowing, with its name.
 
     ``y`` fixes the ends of the axis where it gives any. Without a point there is no chart: an empty string.
     """
     series = [thinned(s) for s in series if len(s.x)]
     if not series:
-        return ""
+        return Markup()
     xs = [v for s in series for v in s.x]
     ys = [v for s in series for part in (s.y, s.low or (), s.high or ()) for v in part]
     if mark is not None:
@@ -122,7 +129,8 @@ def lines(
     low = min(ys) if y[0] is None else y[0]
     high = max(ys) if y[1] is None else y[1]
     if high <= low:
-        low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
+        room = (abs(low) or 1) / 2
+        low, high = low - room if y[0] is None else low, low + room
     elif y == (None, None):
         low, high = low - (high - low) * 0.05, high + (high - low) * 0.05
     f = _Frame(width, height, (min(0.0, *xs) if len(xs) > 1 else 0.0, max(xs)), (low, high), label, unit)
@@ -130,40 +138,42 @@ def lines(
     if mark is not None:
         at = f.sy(mark[0])
         out.append(f'<line class="mark" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        out.append(f'<text x="{width - _RIGHT}" y="{at - 3:.1f}" text-anchor="end">{html.escape(mark[1])}</text>')
+        # Below the line where there is no room above it.
+        beside = at - 3 if at > _TOP + 12 else at + 12
+        out.append(f'<text x="{width - _RIGHT}" y="{beside:.1f}" text-anchor="end">{html.escape(mark[1])}</text>')
     for i, s in enumerate(series):
         if s.low is not None and s.high is not None:
             there = [f"{f.sx(x):.1f},{f.sy(v):.1f}" for x, v in zip(s.x, s.high, strict=True)]
             back = [f"{f.sx(x):.1f},{f.sy(v):.1f}" for x, v in zip(s.x, s.low, strict=True)]
-            out.append(f'<polygon class="b{i % 8}" points="{" ".join(there + back[::-1])}"/>')
+            out.append(f'<polygon class="b{i % COLOURS}" points="{" ".join(there + back[::-1])}"/>')
     for i, s in enumerate(series):
         path = " ".join(f"{f.sx(x):.1f},{f.sy(v):.1f}" for x, v in zip(s.x, s.y, strict=True))
         if len(s.x) == 1:
-            out.append(f'<circle class="d{i % 8}" cx="{f.sx(s.x[0]):.1f}" cy="{f.sy(s.y[0]):.1f}" r="3"/>')
+            out.append(f'<circle class="d{i % COLOURS}" cx="{f.sx(s.x[0]):.1f}" cy="{f.sy(s.y[0]):.1f}" r="3"/>')
         else:
-            out.append(f'<polyline class="l{i % 8}" points="{path}"/>')
+            out.append(f'<polyline class="l{i % COLOURS}" points="{path}"/>')
     data = {
         "x": [_LEFT, width - _RIGHT, f.x[0], f.x[1]],
         "series": [{"name": s.name, "x": [_digits(v) for v in s.x], "y": [_digits(v) for v in s.y]} for s in series],
     }
     chart = f.wrap("".join(out), f' data-chart="{html.escape(json.dumps(data, separators=(",", ":")))}"')
-    return chart + (legend([s.name for s in series]) if len(series) > 1 else "")
+    return chart + (legend([s.name for s in series]) if len(series) > 1 else Markup())
 
 
 def _digits(v: float) -> float:
     return float(f"{v:.4g}") if abs(v) < 1e5 else round(v)
 
 
-def legend(names: Sequence[str]) -> str:
+def legend(names: Sequence[str]) -> Markup:
     """Names beside the colours they are drawn in."""
-    items = "".join(f'<li><i class="s{i % 8}"></i>{html.escape(n)}</li>' for i, n in enumerate(names))
-    return f'<ul class="legend">{items}</ul>'
+    items = "".join(f'<li><i class="s{i % COLOURS}"></i>{html.escape(n)}</li>' for i, n in enumerate(names))
+    return Markup(f'<ul class="legend">{items}</ul>')
 
 
-def stacked(x: Sequence[float], parts: Mapping[str, Sequence[float]], label: str, *, width: int = 720) -> str:
+def stacked(x: Sequence[float], parts: Mapping[str, Sequence[float]], label: str, *, width: int = 720) -> Markup:
     """Areas on top of each other, in seconds; ``parts`` from the bottom up, each as long as ``x``."""
     if not len(x) or not parts:
-        return ""
+        return Markup()
     height = 220
     thin = {k: thinned(Series(k, x, v)) for k, v in parts.items()}
     at = next(iter(thin.values())).x
@@ -180,14 +190,14 @@ def stacked(x: Sequence[float], parts: Mapping[str, Sequence[float]], label: str
     for i, (_, low, high) in enumerate(layers):
         there = [f"{f.sx(a):.1f},{f.sy(min(v, top)):.1f}" for a, v in zip(at, high, strict=True)]
         back = [f"{f.sx(a):.1f},{f.sy(min(v, top)):.1f}" for a, v in zip(at, low, strict=True)]
-        out.append(f'<polygon class="a{i % 8}" points="{" ".join(there + back[::-1])}"/>')
+        out.append(f'<polygon class="a{i % COLOURS}" points="{" ".join(there + back[::-1])}"/>')
     return f.wrap("".join(out)) + legend(list(parts))
 
 
-def bars(items: Sequence[tuple[str, float, str]], label: str) -> str:
+def bars(items: Sequence[tuple[str, float, str]], label: str) -> Markup:
     """Horizontal bars from the top down: ``(name, length, what to print)``."""
     if not items:
-        return ""
+        return Markup()
     top = max(v for _, v, _ in items) or 1.0
     height = 22 * len(items) + 6
     rows = "".join(
@@ -197,13 +207,13 @@ def bars(items: Sequence[tuple[str, float, str]], label: str) -> str:
         for i, (n, v, t) in enumerate(items)
     )
     head = f'<svg class="bars narrow" viewBox="0 0 460 {height}" role="img" aria-label="{html.escape(label)}">'
-    return f"{head}{rows}</svg>"
+    return Markup(f"{head}{rows}</svg>")
 
 
-def whiskers(items: Sequence[tuple[str, float, float, float, str]], label: str) -> str:
+def whiskers(items: Sequence[tuple[str, float, float, float, str]], label: str) -> Markup:
     """Scores from 0 to 1 with their intervals: ``(name, score, low, high, note)``."""
     if not items:
-        return ""
+        return Markup()
     height = 24 * len(items) + 26
 
     def sx(v: float) -> float:
@@ -222,28 +232,29 @@ def whiskers(items: Sequence[tuple[str, float, float, float, str]], label: str) 
         for i, (n, s, a, b, t) in enumerate(items)
     )
     head = f'<svg class="bars" viewBox="0 0 720 {height}" role="img" aria-label="{html.escape(label)}">'
-    return f"{head}{grid}{rows}</svg>"
+    return Markup(f"{head}{grid}{rows}</svg>")
 
 
-def heat(arena: ArenaShape, tiles: dict[tuple[int, int], int], label: str, *, scale: int = 12) -> str:
+def heat(board: Board, tiles: dict[tuple[int, int], int], label: str, *, scale: int = 12) -> Markup:
     """Plays on the board, drawn to scale with the own side at the bottom; the darker a tile, the more plays."""
-    w, h = arena.width * scale, arena.height * scale
+    w, h = board.width * scale, board.height * scale
     top = max(tiles.values(), default=1)
     out = [f'<rect class="ground" width="{w}" height="{h}" rx="4"/>']
     out += [
-        f'<rect class="water" x="{x * scale:.1f}" y="{(arena.height - y - s) * scale:.1f}" '
+        f'<rect class="water" x="{x * scale:.1f}" y="{(board.height - y - s) * scale:.1f}" '
         f'width="{s * scale + 0.3:.1f}" height="{s * scale + 0.3:.1f}"/>'
-        for x, y, s in arena.water
+        for x, y, s in board.water
     ]
-    for x, y, radius, team in arena.towers:
+    for x, y, radius, team in board.towers:
         side = 2 * radius * scale
         out.append(
-            f'<rect class="tower{team}" x="{(x - radius) * scale:.1f}" y="{(arena.height - y - radius) * scale:.1f}" '
+            f'<rect class="tower{team}" x="{(x - radius) * scale:.1f}" y="{(board.height - y - radius) * scale:.1f}" '
             f'width="{side:.1f}" height="{side:.1f}" rx="3"/>'
         )
     for (x, y), n in sorted(tiles.items()):
         out.append(
-            f'<rect class="heat" x="{x * scale}" y="{(arena.height - 1 - y) * scale}" width="{scale}" height="{scale}" '
+            f'<rect class="heat" x="{x * scale}" y="{(board.height - 1 - y) * scale}" width="{scale}" height="{scale}" '
             f'opacity="{0.2 + 0.8 * math.sqrt(n / top):.2f}"><title>tile {x}, {y}: {n}</title></rect>'
         )
-    return f'<svg class="arena" viewBox="0 0 {w} {h}" role="img" aria-label="{html.escape(label)}">{"".join(out)}</svg>'
+    head = f'<svg class="arena" viewBox="0 0 {w} {h}" role="img" aria-label="{html.escape(label)}">'
+    return Markup(f"{head}{''.join(out)}</svg>")
