@@ -14,7 +14,7 @@ from ..ladder.schedule import affordable, rating_games
 from ..ladder.seeds import rating_seeds
 from ..parts import Part, PartLike
 from .base import RunCallback, is_dry
-from .row import add_seconds, game_steps, iteration_row, iterations_done
+from .row import add_growth, game_steps, iteration_row, iterations_done
 
 PURPOSE = "rating"
 
@@ -63,14 +63,18 @@ class RatingUpdate(RunCallback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         ladder: Ladder = trainer.datamodule.ladder  # type: ignore[attr-defined]
         steps, iteration = game_steps(trainer), iterations_done(trainer)
-        if is_dry(trainer) or affordable(self.share, steps, ladder.spent[PURPOSE], ladder.battle_steps) < self.battles:
+        price = ladder.progress.price
+        paid = affordable(self.share, steps, ladder.spent[PURPOSE], ladder.battle_steps, price)
+        if is_dry(trainer) or paid < self.battles:
             return
         live = live_player(iteration)
-        before = ladder.seconds
-        measured = ladder.act(lambda: self._rate(ladder, pl_module, live, iteration, steps))
+        before = ladder.standing()
+        measured = ladder.attempt(
+            lambda: self._rate(ladder, pl_module, live, iteration, steps), PURPOSE, iteration, steps
+        )
         row = iteration_row(trainer)
-        row.update(measured)
-        add_seconds(row, "time/ladder", ladder.seconds - before)
+        row.update(measured or {})
+        add_growth(row, before, ladder.standing())
         row["ladder/time_share"] = ladder.time_share
 
     def _rate(self, ladder: Ladder, module: Any, live: str, iteration: int, steps: int) -> dict[str, float]:
@@ -78,7 +82,7 @@ class RatingUpdate(RunCallback):
         played = {p: int(r["games"]) for p, r in ladder.ratings.items()}
         turn = ladder.progress.ratings
         ladder.progress.ratings += 1
-        games = rating_games(live, ladder.pool.ids, played, turn, rating_seeds(turn, self.battles // 2))
+        games = rating_games(live, ladder.members, played, turn, rating_seeds(turn, self.battles // 2))
         ladder.play(games, PURPOSE, iteration, steps, live={live: module.bot()})
         ratings = ladder.rate()
         champion = ladder.pool.champion or ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 from lightning.pytorch import Trainer
@@ -47,6 +48,12 @@ def iteration_row(trainer: Trainer) -> dict[str, float]:
 def add_seconds(row: dict[str, float], key: str, seconds: float) -> None:
     """Add to a time that more than one callback spends."""
     row[key] = row.get(key, 0.0) + seconds
+
+
+def add_growth(row: dict[str, float], before: Mapping[str, float], now: Mapping[str, float]) -> None:
+    """Add to figures that more than one callback tells what has come to their running totals."""
+    for key, total in now.items():
+        row[key] = row.get(key, 0) + total - before[key]
 
 
 def add_to_next_row(trainer: Trainer, key: str, value: float) -> None:

@@ -15,7 +15,7 @@ from ..ladder.gate.gate import GATES, PromotionGate
 from ..ladder.ladder import Ladder
 from ..parts import Part, PartLike
 from .base import RunCallback, is_dry
-from .row import add_seconds, game_steps, iteration_row, iterations_done
+from .row import add_growth, game_steps, iteration_row, iterations_done
 
 
 class SnapshotPromotion(RunCallback):
@@ -25,8 +25,11 @@ class SnapshotPromotion(RunCallback):
     on cadence, and its verdict says that the gate was skipped for its budget. After that a candidate is judged as soon
     as a gate can be paid for. Each verdict is a file ``RUN/ladder/verdict-<n>.json``.
 
-    Adds ``ladder/pool`` (members), ``ladder/verdicts`` (how many so far) and ``ladder/rejections`` (in a row) to every
-    row.
+    A full disk or a snapshot that cannot be read costs a gate and not the run: it is counted (``ladder/failures``) and
+    tried again an iteration later.
+
+    Adds ``ladder/pool`` (members), ``ladder/verdicts`` (how many so far), ``ladder/rejections`` (in a row) and the
+    ladder's health to every row.
 
     Args:
         first_game_steps: before the first snapshot. 30,000 are half a minute of a small network on two cores, and the
@@ -67,6 +70,7 @@ class SnapshotPromotion(RunCallback):
             make_opponent(anchor)
         self.gate = Part.of(gate, "SnapshotPromotion.gate", GATES)
         self.eviction = Part.of(eviction, "SnapshotPromotion.eviction", EVICTIONS)
+        self._before: dict[str, float] = {}
         self.judges = Judges(
             _built(self.gate, "gate", PromotionGate), _built(self.eviction, "eviction", EvictionPolicy), scripted
         )
@@ -75,21 +79,27 @@ class SnapshotPromotion(RunCallback):
         """What of it decides a run (:mod:`royale_lightning.run.identity`)."""
         return {**asdict(self.cadence), "anchors": self.judges.anchors, "gate": self.gate, "eviction": self.eviction}
 
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._before = trainer.datamodule.ladder.standing()  # type: ignore[attr-defined]
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if is_dry(trainer):
             return
         ladder: Ladder = trainer.datamodule.ladder  # type: ignore[attr-defined]
         steps, iteration = game_steps(trainer), iterations_done(trainer)
-        before = ladder.seconds
         rule = self.cadence.rule(ladder, steps)
         if rule is not None:
             bot = pl_module.bot()  # type: ignore[operator]
-            ladder.act(lambda: consider(ladder, bot, self.judges, rule, iteration, steps))
+            ladder.attempt(
+                lambda: consider(ladder, bot, self.judges, rule, iteration, steps), "gate", iteration, steps
+            )
         row = iteration_row(trainer)
-        row["ladder/pool"], row["ladder/verdicts"] = len(ladder.pool), ladder.progress.verdicts
-        row["ladder/rejections"] = ladder.progress.rejections
-        add_seconds(row, "time/ladder", ladder.seconds - before)
+        p = ladder.progress
+        row["ladder/pool"], row["ladder/verdicts"] = len(ladder.pool), p.verdicts
+        row["ladder/rejections"], row["ladder/unpromoted"] = p.rejections, p.unpromoted
+        row["ladder/left_out"], row["ladder/price"] = len(ladder.left_out), p.price
         row["ladder/time_share"] = ladder.time_share
+        add_growth(row, self._before, ladder.standing())
 
 
 def _built(part: Part, name: str, kind: type) -> Any:

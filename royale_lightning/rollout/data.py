@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import IterableDataset
@@ -41,7 +42,9 @@ from .measures import (
     source_counts,
     source_figures,
 )
+from .over_ranks import Played, together
 from .overlap import Ahead
+from .ranks import on_rank_zero
 from .returns import Moments, ReturnScaler
 from .settings import OpponentShares, RolloutSettings
 from .start_metrics import by_start
@@ -268,7 +271,7 @@ class SelfPlayData(pl.LightningDataModule):
         dry = bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
         self.ladder.open(
             None if dry else folder, leads=trainer.is_global_zero, share=self.from_rank_zero, source=source,
-            given=self.opponents.snapshots,
+            given=self.opponents.snapshots, game_steps=self.game_steps,
         )
 
     # ---- ranks -----------------------------------------------------------------------------------------------
@@ -290,13 +293,11 @@ class SelfPlayData(pl.LightningDataModule):
         return [x for part in found for x in part]
 
     def from_rank_zero(self, make: Callable[[], Any]) -> Any:
-        """What rank 0 makes, on every rank."""
+        """What rank 0 makes, on every rank; see :func:`~.ranks.on_rank_zero`."""
         trainer = self.trainer
         if trainer is None or trainer.world_size == 1:
             return make()
-        made = [make() if trainer.is_global_zero else None]
-        torch.distributed.broadcast_object_list(made, 0)
-        return made[0]
+        return on_rank_zero(make, trainer.is_global_zero)
 
     @staticmethod
     def _sum(x: torch.Tensor) -> torch.Tensor:
@@ -323,20 +324,29 @@ class SelfPlayData(pl.LightningDataModule):
         self._metrics = self._measure(r, scale, clipped)
 
     def _measure(self, r: Rollout, scale: float, clipped: int) -> dict[str, float]:
-        battles = full_battles(r.episodes)
-        self._scores.add(battles)
-        used = self.rollout.minibatches * self.rollout.minibatch_rows
-        m = rollout_figures(r, used, scale, clipped)
+        counts: dict[str, float] = {"rollout/rewards_clipped": clipped}
+        most: dict[str, float] = {}
         if self._source is not None:
             processes = not isinstance(self._source, InlineSource)
-            counts = source_counts(self._source)
-            m |= source_figures(r, counts, self._counted, processes) | process_figures(children=processes)
-            self._counted = counts
-        names = [c.name for c in self.battle.cards]
+            now = source_counts(self._source)
+            counts |= source_figures(r, now, self._counted, processes)
+            most = process_figures(children=processes)
+            self._counted = now
         choice = r.choice.cpu().numpy() & (r.offers >= 0).any(axis=1)
-        m.update(play_figures(r.action.cpu().numpy(), r.offers, choice, self.battle.action_layout, names))
+        mine = Played(
+            r.episodes, r.value_errors, r.start_steps, r.action.cpu().numpy()[choice], r.offers[choice], counts, most
+        )
+        alone = self.trainer is None or self.trainer.world_size == 1
+        played = together(self.gather_all([mine if alone else mine.small()]))
+        battles = full_battles(played.episodes)
+        self._scores.add(battles)
+        used = self.rollout.minibatches * self.rollout.minibatch_rows
+        m = {**rollout_figures(r, used, scale, clipped), **played.counts, **played.most}
+        names = [c.name for c in self.battle.cards]
+        choices = np.ones(len(played.action), dtype=bool)
+        m.update(play_figures(played.action, played.offers, choices, self.battle.action_layout, names))
         m |= self._table_metrics
-        m |= by_start(r.episodes, r.start_steps, r.value_errors)
+        m |= by_start(played.episodes, played.start_steps, played.value_errors)
         return m | battle_figures(battles) | self._scores.figures()
 
     def iteration_metrics(self) -> dict[str, float]:

@@ -69,9 +69,9 @@ def read_ladder(run: Path) -> dict[str, Any]:
     Raises:
         UserError: the run has no ladder.
     """
-    from ..ladder.ladder import read_state
     from ..ladder.ratings.rating import DavidsonRater
     from ..ladder.results import LIVE, read_results
+    from ..ladder.state_file import read_state
 
     state = read_state(run)
     ratings = DavidsonRater().rate(read_results(results_log(run), "eval"))
