@@ -37,6 +37,12 @@ _SUM = "sha256"
 _PREFIX = "network."
 
 Weights = dict[str, Tensor]
+
+
+class DamagedBot(UserError):
+    """A file that can be read, and whose bytes are not those that were written."""
+
+
 #: Bots that come with the package, by the name that stands for their folder wherever a bot is asked for.
 SHIPPED = {"first_bot": Path(__file__).with_name("first_bot")}
 
@@ -233,10 +239,12 @@ def _read_weights(file: Path) -> tuple[BotRecord, Weights]:
             weights = {k: opened.get_tensor(k) for k in opened.keys()}  # noqa: SIM118 - not a mapping
         value = json.loads(header) if header else None
     except (SafetensorError, OSError, ValueError, RuntimeError) as exc:
-        raise UserError(f"{str(file)!r} cannot be read as a bot's weights ({exc})") from exc
+        # No permission, no more open files, no memory: that says nothing of the file.
+        kind = DamagedBot if isinstance(exc, SafetensorError | ValueError) else UserError
+        raise kind(f"{str(file)!r} cannot be read as a bot's weights ({exc})") from exc
     # A bot that another program wrote, or this one before it wrote sums, has none to compare.
     if header and _SUM in metadata and metadata[_SUM] != _content(header, weights):
-        raise UserError(f"{str(file)!r} is damaged: its content is not what its digest says; use another copy")
+        raise DamagedBot(f"{str(file)!r} is damaged: its content is not what its digest says; use another copy")
     return BotRecord.from_dict(value, repr(str(file))), weights
 
 

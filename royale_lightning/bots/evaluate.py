@@ -67,6 +67,11 @@ def paired_games(a: str, b: str, games: int, seed: int) -> list[PlannedGame]:
     return [g for k in range((games + 1) // 2) for g in (PlannedGame(a, b, seed + k), PlannedGame(b, a, seed + k))]
 
 
+def is_decided(record: EpisodeRecord) -> bool:
+    """Whether a battle was played to its end and was won, lost or drawn."""
+    return record.winner >= 0 and not record.truncated
+
+
 class Referee:
     """Plays planned games on battles that stay built; a context manager.
 
@@ -79,14 +84,16 @@ class Referee:
             thread have one order, on every machine.
         tails: games begin from save states of ``spec``, which is kept as it is, for they belong to it; one that its
             limit cuts short is then an answer too, and has no winner.
+        undecided: a battle that ends without a winner or a draw (:func:`is_decided`) is handed back like the others,
+            for the caller to leave out. Otherwise it is an error, since a score would count it.
     """
 
     def __init__(
         self, spec: BattleSpec, battles: int = BATTLES, threads: int | None = None, forward_threads: int = 1,
-        tails: bool = False,
+        tails: bool = False, undecided: bool = False,
     ) -> None:
         self.spec = spec if tails else full_battles(spec)
-        self.tails = tails
+        self.undecided = tails or undecided
         self.forward_threads = forward_threads
         self.battles = battles
         settings = ArenaSettings(
@@ -130,12 +137,12 @@ class Referee:
 
         Raises:
             UserError: an unknown player, or a policy of another observation.
-            RuntimeError: a battle ended without a winner or a draw.
+            RuntimeError: a battle ended without a winner or a draw, and nobody asked for those.
         """
         if self._source is None:
             raise RuntimeError("this Referee is closed")
         _check(players, games, self.spec)
-        match = _Match(self._source, players, games, self._ordinals, keep_commands, self.tails)
+        match = _Match(self._source, players, games, self._ordinals, keep_commands, self.undecided)
         try:
             with torch_threads(self.forward_threads):
                 for record in match.run():
@@ -175,7 +182,7 @@ class _Match:
             self.source.advance(self._assign(free))
             free = []
             for record in self.source.round.episodes:
-                if (record.winner < 0 or record.truncated) and not self.undecided:
+                if not self.undecided and not is_decided(record):
                     raise RuntimeError(
                         f"the battle of seed {record.seed} ended undecided after {record.ticks} ticks; "
                         "a score counts decided battles and draws only"

@@ -19,13 +19,21 @@ from ..battle.spec import BattleSpec
 from ..errors import UserError
 from ..parts import digest_path
 from .bot import Bot
-from .bot_files import RECORD, WEIGHTS, BotRecord, Weights, read_bot, write_bot
+from .bot_files import RECORD, WEIGHTS, BotRecord, DamagedBot, Weights, read_bot, write_bot
 
 FOLDER = "snapshots"
 
 
-class DamagedSnapshot(UserError):
-    """A snapshot whose file is unreadable or is not what its id says; it has been moved aside."""
+class UnreadableSnapshot(UserError):
+    """A snapshot that cannot be had here and now; its file may be whole."""
+
+
+class LostSnapshot(UnreadableSnapshot):
+    """A snapshot that is gone, or damaged."""
+
+
+class DamagedSnapshot(LostSnapshot):
+    """A snapshot whose file is no bot any more, or not the one its id stands for; its own run has moved it aside."""
 
 
 def snapshot_id(record: BotRecord, weights: Weights) -> str:
@@ -73,10 +81,13 @@ class SnapshotStore:
 
     Args:
         folder: ``RUN/snapshots``; made when the first is added. Nothing in it is ever deleted.
+        sets_aside: whether damaged ones are renamed, which is for the run that wrote them alone: a tool, or a run that
+            forks from it, leaves the folder as it is.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sets_aside: bool = False) -> None:
         self.folder = folder
+        self.sets_aside = sets_aside
 
     def path(self, snapshot: str) -> Path:
         return self.folder / snapshot
@@ -118,32 +129,46 @@ class SnapshotStore:
         """Record and weights, on the CPU, checked against the id.
 
         Raises:
-            DamagedSnapshot: the file cannot be read or holds something else; its folder was renamed.
-            UserError: there is none.
+            DamagedSnapshot: the file holds something else; its folder was renamed if this is the run's own store.
+            LostSnapshot: there is none.
+            UnreadableSnapshot: it cannot be read here and now: no permission, no more open files, a record of a newer
+                version. That is no fault of the file's, which stays where it is.
         """
-        if snapshot not in self:
-            known = ", ".join(self.ids()) or "none"
-            raise UserError(f"there is no snapshot {snapshot} in {self.folder}; it holds {known}")
         try:
+            if snapshot not in self:
+                known = ", ".join(self.ids()) or "none"
+                raise LostSnapshot(f"there is no snapshot {snapshot} in {self.folder}; it holds {known}")
             record, weights, _ = read_bot(self.path(snapshot))
             why = "" if snapshot_id(record, weights) == snapshot else "its weights are not those its name stands for"
-        except UserError as problem:
+        except UnreadableSnapshot:
+            raise
+        except DamagedBot as problem:
             why = str(problem)
+        except (OSError, UserError) as problem:
+            raise UnreadableSnapshot(f"snapshot {snapshot} cannot be read: {problem}") from problem
         if why:
-            aside = self._set_aside(snapshot)
-            raise DamagedSnapshot(f"snapshot {snapshot} is damaged ({why}); it was moved to {aside}")
+            aside = self._set_aside(snapshot) if self.sets_aside else None
+            then = "bring it back from a copy" if aside is None else f"it was moved to {aside}"
+            raise DamagedSnapshot(f"snapshot {snapshot} is damaged ({why}); {then}")
         return record, weights
 
     def load(self, snapshot: str, *, device: str | torch.device = "cpu") -> Bot:
         """A snapshot that plays, under its id. Raises as :meth:`read` does."""
         record, weights = self.read(snapshot)
-        return Bot.of_weights(record, weights, repr(str(self.path(snapshot))), device=device, name=snapshot)
+        try:
+            return Bot.of_weights(record, weights, repr(str(self.path(snapshot))), device=device, name=snapshot)
+        except UserError as problem:  # of another engine, or a network that is not installed
+            raise UnreadableSnapshot(f"snapshot {snapshot} cannot play here: {problem}") from problem
 
-    def _set_aside(self, snapshot: str) -> Path:
+    def _set_aside(self, snapshot: str) -> Path | None:
+        """Where the folder was moved to; None where the file system does not let it be moved."""
         number = 1
         while (aside := self.folder / f"{snapshot}.damaged-{number}").exists():
             number += 1
-        os.replace(self.path(snapshot), aside)
+        try:
+            os.replace(self.path(snapshot), aside)
+        except OSError:
+            return None
         return aside
 
 

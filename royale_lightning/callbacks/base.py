@@ -162,6 +162,12 @@ def add_seconds(row: dict[str, float], key: str, seconds: float) -> None:
     row[key] = row.get(key, 0.0) + seconds
 
 
+def add_growth(row: dict[str, float], before: Mapping[str, float], now: Mapping[str, float]) -> None:
+    """Add to figures that more than one callback tells what has come to their running totals."""
+    for key, total in now.items():
+        row[key] = row.get(key, 0) + total - before[key]
+
+
 def _held(trainer: Trainer) -> MetricRow:
     """The run's row. A data module that is not ours, or the module of a run without one, is given one to hold."""
     data = datamodule_of(trainer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from ..battle.prepare import prepare
 from ..bots.chosen_battles import ChosenBattles
 from ..errors import UserError
 from ..rollout.data import data_of
+from ..run.screen import say
 from .base import Phase, RunCallback, add_seconds, is_dry, iteration_row, iterations_done
 from .loggers import log_replays
 
@@ -31,6 +33,9 @@ class BattleReplays(RunCallback):
     show, beside the battle, the policy's value and likeliest actions at each decision, as it judges them when they are
     written. Only whole battles from their true start are taken, and on several ranks those of rank 0. They cost no
     battle of their own, but each is played once more to be recorded: 0.4 s on one core, so some 3 s a set.
+
+    A battle that replays otherwise, or that the disk has no room for, is left out of its set and counted in
+    ``health/replays_failed``; nothing that is only looked at ends a run.
 
     Args:
         every: iterations between two sets. 50 are some four minutes of the first bot's run, of which a set is 1 %.
@@ -77,28 +82,44 @@ class BattleReplays(RunCallback):
             return
         started = time.monotonic()
         folder = Path(trainer.default_root_dir) / REPLAYS / f"iteration-{iteration:06d}"
-        self._write(trainer, pl_module, folder)
-        for follow in self.on_written:
-            follow(trainer, folder)
-        add_seconds(iteration_row(trainer), "time/replays", time.monotonic() - started)
+        row = iteration_row(trainer)
+        row["health/replays_failed"] = self._write(trainer, pl_module, folder)
+        if folder.is_dir():
+            for follow in self.on_written:
+                follow(trainer, folder)
+        add_seconds(row, "time/replays", time.monotonic() - started)
 
-    def _write(self, trainer: Trainer, pl_module: Any, folder: Path) -> None:
+    def _write(self, trainer: Trainer, pl_module: Any, folder: Path) -> int:
+        """Write a set and drop old ones; how many battles could not be written."""
         # Here: a run without replays never imports a page.
         from ..battle.environment import make_env
         from ..bots.decisions import DecisionLog
         from ..bots.replays import replay_record, write_replay
 
         spec = data_of(trainer).battle
-        self._env = self._env or make_env(spec)
+        failed = 0
         for what, record in self._battles.take().items():
-            log = DecisionLog(prepare(spec).row_layout, [s for s in (0, 1) if record.players[s] == LEARNER])
-            trace = replay_record(record, spec, self._env, log=log, every_tick=False)
-            decisions = log.judge(pl_module.network, pl_module.actions, with_value=True)
-            write_replay(trace, record, folder, decisions=decisions, actions=pl_module.actions, name=_file_name(what))
+            name = _file_name(what)
+            try:
+                self._env = self._env or make_env(spec)
+                log = DecisionLog(prepare(spec).row_layout, [s for s in (0, 1) if record.players[s] == LEARNER])
+                trace = replay_record(record, spec, self._env, log=log, every_tick=False)
+                decisions = log.judge(pl_module.network, pl_module.actions, with_value=True)
+                write_replay(trace, record, folder, decisions=decisions, actions=pl_module.actions, name=name)
+            except (OSError, RuntimeError, ValueError) as problem:
+                failed += 1
+                say(f"no replay of the battle {what} ({problem}); the run goes on")
+                for torn in folder.glob(f"{name}.*"):
+                    with contextlib.suppress(OSError):
+                        torn.unlink()
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # where nothing was written
         if self.keep != -1:
             sets = sorted(p for p in folder.parent.glob("iteration-*") if p.is_dir())
             for old in sets[: -self.keep]:
-                shutil.rmtree(old)
+                # Whoever holds one of its files open keeps it; the next set tries again.
+                shutil.rmtree(old, ignore_errors=True)
+        return failed
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._env = None

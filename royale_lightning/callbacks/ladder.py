@@ -19,7 +19,7 @@ from ..ladder.schedule import affordable, rating_due, rating_games
 from ..ladder.seeds import rating_seeds
 from ..parts import Part, PartLike
 from ..rollout.data import data_of
-from .base import Phase, RunCallback, add_seconds, game_steps, is_dry, iteration_row, iterations_done
+from .base import Phase, RunCallback, add_growth, game_steps, is_dry, iteration_row, iterations_done
 
 #: What rating games are played for, in the results log and in the ladder's accounts.
 RATING = "rating"
@@ -32,8 +32,11 @@ class SnapshotPromotion(RunCallback):
     on cadence, and its verdict says that the gate was skipped for its budget. After that a candidate is judged as soon
     as a gate can be paid for. Each verdict is a file ``RUN/ladder/verdict-<n>.json``.
 
-    Adds ``ladder/pool`` (members), ``ladder/verdicts`` (how many so far) and ``ladder/rejections`` (in a row) to every
-    row.
+    A full disk or a snapshot that cannot be read costs a gate and not the run: it is counted (``ladder/failures``) and
+    tried again an iteration later.
+
+    Adds ``ladder/pool`` (members), ``ladder/verdicts`` (how many so far), ``ladder/rejections`` (in a row) and the
+    ladder's health to every row.
 
     Args:
         first_game_steps: before the first snapshot. 30,000 are half a minute of a small network on two cores, and the
@@ -76,6 +79,7 @@ class SnapshotPromotion(RunCallback):
             make_opponent(anchor)
         self.gate = Part.of(gate, "SnapshotPromotion.gate", GATES)
         self.eviction = Part.of(eviction, "SnapshotPromotion.eviction", EVICTIONS)
+        self._before: dict[str, float] = {}
         self.judges = Judges(
             self.gate.build("SnapshotPromotion.gate", kind=PromotionGate),
             self.eviction.build("SnapshotPromotion.eviction", kind=EvictionPolicy), scripted,
@@ -85,21 +89,27 @@ class SnapshotPromotion(RunCallback):
         """What of it decides a run (:mod:`royale_lightning.run.identity`)."""
         return {**asdict(self.cadence), "anchors": self.judges.anchors, "gate": self.gate, "eviction": self.eviction}
 
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._before = data_of(trainer).ladder.standing()
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if is_dry(trainer):
             return
         ladder = data_of(trainer).ladder
         steps, iteration = game_steps(trainer), iterations_done(trainer)
-        before = ladder.seconds
         rule = self.cadence.rule(ladder, steps)
         if rule is not None:
             bot = pl_module.bot()  # type: ignore[operator]
-            ladder.act(lambda: consider(ladder, bot, self.judges, rule, iteration, steps))
+            ladder.attempt(
+                lambda: consider(ladder, bot, self.judges, rule, iteration, steps), "gate", iteration, steps
+            )
         row = iteration_row(trainer)
-        row["ladder/pool"], row["ladder/verdicts"] = len(ladder.pool), ladder.progress.verdicts
-        row["ladder/rejections"] = ladder.progress.rejections
-        add_seconds(row, "time/ladder", ladder.seconds - before)
+        p = ladder.progress
+        row["ladder/pool"], row["ladder/verdicts"] = len(ladder.pool), p.verdicts
+        row["ladder/rejections"], row["ladder/unpromoted"] = p.rejections, p.unpromoted
+        row["ladder/left_out"], row["ladder/price"] = len(ladder.left_out), p.price
         row["ladder/time_share"] = ladder.time_share
+        add_growth(row, self._before, ladder.standing())
 
 
 class RatingUpdate(RunCallback):
@@ -148,21 +158,24 @@ class RatingUpdate(RunCallback):
         steps, iteration = game_steps(trainer), iterations_done(trainer)
         if is_dry(trainer) or not rating_due(steps, ladder.progress.rated):
             return
-        if affordable(self.share, steps, ladder.spent[RATING], ladder.battle_steps) < self.battles:
+        paid = affordable(self.share, steps, ladder.spent[RATING], ladder.battle_steps, ladder.progress.price)
+        if paid < self.battles:
             return
         live = live_player(iteration)
-        before = ladder.seconds
-        measured = ladder.act(lambda: self._rate(ladder, pl_module, live, iteration, steps))
+        before = ladder.standing()
+        measured = ladder.attempt(
+            lambda: self._rate(ladder, pl_module, live, iteration, steps), RATING, iteration, steps
+        )
         row = iteration_row(trainer)
-        row.update(measured)
-        add_seconds(row, "time/ladder", ladder.seconds - before)
+        row.update(measured or {})
+        add_growth(row, before, ladder.standing())
         row["ladder/time_share"] = ladder.time_share
 
     def _rate(self, ladder: Ladder, module: Any, live: str, iteration: int, steps: int) -> dict[str, float]:
         """In the leading process."""
         turn = ladder.progress.ratings
         ladder.progress.ratings, ladder.progress.rated = turn + 1, steps
-        games = rating_games(live, ladder.pool.ids, ladder.rate(), rating_seeds(turn, self.battles // 2))
+        games = rating_games(live, ladder.members, ladder.rate(), rating_seeds(turn, self.battles // 2))
         ladder.play(games, RATING, iteration, steps, live={live: module.bot()})
         ratings = ladder.rate()
         champion = ladder.pool.champion or ""

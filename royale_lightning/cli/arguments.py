@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 from jsonargparse import get_loader
 
-from .errors import UserError
-from .parts import PartSetting
+from ..errors import UserError
+from ..parts import PartSetting
 
 #: Names of the option that reads a file of settings.
 CONFIG = ("--config", "-c")

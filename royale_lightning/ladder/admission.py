@@ -45,14 +45,14 @@ class Cadence:
 
     def rule(self, ladder: Ladder, game_steps: int) -> str | None:
         """By which rule a candidate is to be taken now; None while it is not time."""
-        p = ladder.progress
+        p, each = ladder.progress, ladder.battle_steps
         if not snapshot_due(game_steps, p.newest, self.first_game_steps, self.growth):
             return None
         if not len(ladder.pool):
             return FIRST
-        if affordable(self.share, game_steps, 0, ladder.battle_steps) < self.gate_battles:
+        if affordable(self.share, game_steps, 0, each, p.price) < self.gate_battles:
             return CADENCE
-        if affordable(self.share, game_steps, ladder.spent[PURPOSE], ladder.battle_steps) >= self.gate_battles:
+        if affordable(self.share, game_steps, ladder.spent[PURPOSE], each, p.price) >= self.gate_battles:
             return GATE
         return STARVED if game_steps >= STARVED_GROWTH * (p.admitted or 0) else None
 
@@ -95,11 +95,16 @@ def consider(
     else:
         verdict, role = _unjudged(ladder, candidate, rule), rule
     admitted = role is not None and ladder.pool.admit(Member(candidate, role, iteration, game_steps))
+    judged = rule == GATE and all(c.judged for c in verdict.conditions)
+    if verdict.outcome in ("promoted", "cycle"):
+        p.unpromoted = 0
+    elif verdict.outcome in ("rejected", "admitted") and judged:
+        p.unpromoted += 1
     if admitted:
         p.admitted, p.rejections = game_steps, 0
         if verdict.outcome == "promoted":
             ladder.pool.promote(candidate)
-    elif verdict.outcome == "rejected":
+    elif verdict.outcome == "rejected" and judged:
         p.rejections += 1
     strength = {player: r["rating"] for player, r in ladder.ratings.items()}
     evicted = judges.eviction.evict(ladder.pool.members, ladder.pool.champion, strength)
@@ -125,7 +130,7 @@ def judge(
         number = ladder.progress.gates
         ladder.progress.gates += 1
     context = GateContext(
-        candidate=candidate, champion=ladder.pool.champion, anchors=tuple(anchors), pool=ladder.pool.ids,
+        candidate=candidate, champion=ladder.pool.champion, anchors=tuple(anchors), pool=ladder.members,
         ratings=ladder.rate(), number=number, rejections=ladder.progress.rejections, seed=ladder.seed,
     )
 

@@ -24,17 +24,18 @@ import msgspec
 
 from ..battle.players import is_live, is_scripted
 from ..battle.spec import BattleSpec
-from ..bots.evaluate import PlannedGame, Policy, Referee
-from ..bots.snapshots import FOLDER, SnapshotStore
+from ..bots.evaluate import PlannedGame, Policy, Referee, is_decided
+from ..bots.snapshots import FOLDER, LostSnapshot, SnapshotStore, UnreadableSnapshot
 from ..errors import UserError
 from ..parts import Part
 from ..run.atomic import write_atomic
 from ..run.screen import say
 from .context import context_of, of_context, recorded_context
 from .matchmaker import OpponentTable, PfspSettings
-from .pfsp import LearnerRecord, PfspTable, pfsp
+from .pfsp import LearnerRecord, PfspTable, pfsp, predicted
 from .pool import Member, Pool
-from .published import RESULTS, STATE, rated_results, rater_of
+from .price import PRICES, Prices
+from .published import RESULTS, STATE, battles_of, rated_results, rater_of, write_state
 from .published import read_state as read_state
 from .ratings.rating import RATERS, DavidsonRater, Rater, Ratings
 from .results import TRUE_START, LogMark, Result, ResultsLog
@@ -63,6 +64,11 @@ class Progress:
         rejections: candidates rejected in a row.
         newest: game steps of the learner when it was last taken as a candidate; None before.
         admitted: when one last came into the pool.
+        unpromoted: candidates in a row that a gate judged and did not promote, those taken in unpromoted counted.
+        undecided: evaluated battles without a winner or a draw, which are in no result.
+        failures: gates, ratings and writings for tools that were given up, because the disk was full or a snapshot
+            could not be read.
+        price: game steps that one of the ladder is charged as (:mod:`~.price`).
     """
 
     verdicts: int = 0
@@ -73,6 +79,10 @@ class Progress:
     newest: int | None = None
     admitted: int | None = None
     rated: int | None = None
+    unpromoted: int = 0
+    undecided: int = 0
+    failures: int = 0
+    price: int = 1
 
 
 class Ladder:
@@ -93,7 +103,8 @@ class Ladder:
         ratings: last fit, player -> ``{"rating", "se", "games", "separable"}``; empty before one.
         progress: counters.
         spent: game steps of evaluated battles by purpose, without what follows a colon.
-        seconds: wall time of evaluations and fits in this process. Logged, and read by no decision.
+        seconds: wall time of evaluations and fits in this process. The price alone is decided from it (:mod:`~.price`).
+        left_out: members that cannot be read at the moment; nobody meets them until they can.
     """
 
     def __init__(self, spec: BattleSpec, seed: int = 1, settings: PfspSettings = PfspSettings()) -> None:  # noqa: B008
@@ -111,11 +122,14 @@ class Ladder:
         self.progress = Progress()
         self.spent: Counter[str] = Counter()
         self.seconds = 0.0
+        self.left_out: tuple[str, ...] = ()
         self._opened = time.monotonic()
+        self._prices: Prices | None = None
         self.leads = True
         self.folder = Path()
         self.store = SnapshotStore(self.folder / FOLDER)
         self._verified: set[str] = set()
+        self._failures = 0
         self._log: ResultsLog | None = None
         self._mark: LogMark | None = None
         self._referee: Referee | None = None
@@ -125,59 +139,70 @@ class Ladder:
     # ---- a run -----------------------------------------------------------------------------------------------
     def open(
         self, folder: Path | None, *, leads: bool = True, share: Callable[[Callable[[], Any]], Any] = _alone,
-        source: Path | None = None, given: Sequence[str] = (),
+        source: Path | None = None, given: Sequence[str] = (), game_steps: int = 0,
     ) -> None:
         """Begin or continue, after :meth:`load_state_dict` if there is a state.
 
         Args:
             folder: the run folder; None for a trial that shall leave nothing behind.
             leads: whether this process plays and writes; one does.
-            share: runs a function in the leading process and returns its result in all of them.
+            share: runs a function in the leading process and returns its result in all of them, or raises in all of
+                them what was raised there.
             source: the run folder that a fork comes from; its log up to the checkpoint and its snapshots are taken
                 over.
             given: bots that are in the pool from the start.
+            game_steps: trained so far.
         """
         if folder is None:
             self._scratch = tempfile.TemporaryDirectory(prefix="royale-ladder-")
             folder = Path(self._scratch.name)
         self.folder, self.leads, self._share = folder, leads, share
         self._opened, self.seconds = time.monotonic(), 0.0
-        self.store = SnapshotStore(folder / FOLDER)
+        self.store = SnapshotStore(folder / FOLDER, sets_aside=leads)
         self._enter_context(source or folder)
-        if leads:
-            if source is not None and source.resolve() != folder.resolve():
-                self._take_over(source)
-            self._log = ResultsLog(folder / RESULTS, self._mark, self.context, self.unmarked)
-            if self._log.set_aside is not None:
-                say(f"results of iterations after the checkpoint moved to {self._log.set_aside}")
-            self._set_verdicts_aside()
-        self.act(lambda: self._admit_given(given))
+        self.act(lambda: self._begin(source, given, game_steps))
+
+    def _begin(self, source: Path | None, given: Sequence[str], game_steps: int) -> None:
+        """Whatever :meth:`open` does to files, so that a failure of it reaches all processes."""
+        if source is not None and source.resolve() != self.folder.resolve():
+            self._take_over(source)
+        self._log = ResultsLog(self.folder / RESULTS, self._mark, self.context, self.unmarked)
+        if self._log.set_aside is not None:
+            say(f"results of iterations after the checkpoint moved to {self._log.set_aside}")
+        self._prices = Prices(self.folder / PRICES, self._opened, self.spent.total(), game_steps)
+        self._set_verdicts_aside()
+        for path in given:
+            snapshot = self.store.add_bot(path, self.spec)
+            self.pool.admit(Member(snapshot, "given", 0, self.store.read(snapshot)[0].game_steps))
 
     @classmethod
-    def copy_of(cls, run: Path, spec: BattleSpec) -> Ladder:
+    def copy_of(cls, run: Path) -> Ladder:
         """A ladder that stands where a finished or running run's does, in a folder of its own that goes with it.
 
-        Nothing is written to the run. Close it after use.
+        It plays the run's own battles, so that what the run has played already is of the same ones. Nothing is written
+        to the run. Close it after use.
 
         Args:
             run: the run folder.
-            spec: the battles to play.
 
         Raises:
-            UserError: the run has no ladder.
+            UserError: the run has no ladder, or its battles are none of this installation's.
         """
         state = read_state(run)
-        ladder = cls(spec)
+        ladder = cls(battles_of(run, state))
         ladder.rater = rater_of(state)
         ladder.open(None)
-        unmarked = recorded_context(run) or ladder.context
-        results = of_context(rated_results(run / RESULTS).results, ladder.context, unmarked)
-        assert ladder._log is not None
-        ladder._log.append(msgspec.structs.replace(r, id=0) for r in results)
-        ladder.pool.load_state_dict(state)
-        theirs = SnapshotStore(run / FOLDER)
-        for snapshot in ladder.pool.ids:
-            ladder.store.add(*theirs.read(snapshot))
+        try:
+            unmarked = recorded_context(run) or ladder.context
+            results = of_context(rated_results(run / RESULTS).results, ladder.context, unmarked)
+            ladder._note([msgspec.structs.replace(r, id=0) for r in results])
+            ladder.pool.load_state_dict(state)
+            theirs = SnapshotStore(run / FOLDER)
+            for snapshot in ladder.pool.ids:
+                ladder.store.add(*theirs.read(snapshot))
+        except BaseException:
+            ladder.close()
+            raise
         return ladder
 
     def close(self) -> None:
@@ -190,26 +215,20 @@ class Ladder:
         if self._scratch is not None:
             self._scratch.cleanup()
         self._log = self._referee = self._scratch = None
-        self._verified = set()
+        self._verified, self.left_out = set(), ()
 
     def act(self, what: Callable[[], T]) -> T:
         """Do something to the ladder in the leading process; all processes return its result and hold its state.
 
-        Raises:
-            UserError: what went wrong in the leading process, in all of them.
+        What goes wrong in the leading process is raised in all of them.
         """
 
-        def lead() -> tuple[Any, dict[str, Any], str]:
-            try:
-                out = what()
-            except UserError as problem:
-                return None, {}, str(problem)
+        def lead() -> tuple[T, dict[str, Any]]:
+            out = what()
             self._publish()
-            return out, self._state(), ""
+            return out, self._state()
 
-        out, state, problem = self._share(lead)
-        if problem:
-            raise UserError(problem)
+        out, state = self._share(lead)
         if not self.leads:
             self._load(state)
         return out
@@ -230,6 +249,35 @@ class Ladder:
             if self.leads:
                 say("the battles have other decks, rules or another engine than before; their ratings begin anew")
 
+    def attempt(self, what: Callable[[], T], named: str, iteration: int, game_steps: int) -> T | None:
+        """:meth:`act` on something that a run can do without: where the disk is full, or a snapshot cannot be read, the
+        ladder stands as before, the failure is counted, and the result is None.
+
+        Args:
+            named: ``gate`` or ``rating``.
+            iteration, game_steps: now.
+        """
+
+        def tried() -> T | None:
+            before = self._state()
+            try:
+                out = what()
+            except (OSError, UnreadableSnapshot) as failure:
+                self._load(before)
+                self._give_up(named, failure)
+                return None
+            assert self._prices is not None
+            self.progress.price = self._prices.decide(
+                self.progress.price, self.seconds, self.spent.total(), game_steps, iteration, named
+            )
+            return out
+
+        return self.act(tried)
+
+    def _give_up(self, what: str, failure: Exception) -> None:
+        self.progress.failures += 1
+        say(f"no {what} this time ({failure}); the run goes on")
+
     def _take_over(self, source: Path) -> None:
         log = source / RESULTS
         if self._mark is not None and log.is_file() and not (self.folder / RESULTS).exists():
@@ -243,21 +291,24 @@ class Ladder:
                 except UserError as problem:  # the pool will find that it is missing here
                     say(problem)
 
-    def _admit_given(self, given: Sequence[str]) -> None:
-        for path in given:
-            snapshot = self.store.add_bot(path, self.spec)
-            self.pool.admit(Member(snapshot, "given", 0, self.store.read(snapshot)[0].game_steps))
-
     # ---- training --------------------------------------------------------------------------------------------
     def table(self) -> OpponentTable:
         """Whom the learner may meet in the coming iteration."""
+        if self.progress.failures != self._failures:
+            self._verified, self._failures = set(), self.progress.failures  # perhaps of a member that cannot be met
         unchecked = [s for s in self.pool.ids if s not in self._verified]
         if unchecked:
-            self.act(lambda: self._drop_damaged(unchecked))
-        self._verified = set(self.pool.ids)
+            self.left_out = tuple(self.act(lambda: self._unreadable(unchecked)))
+        members = self.members
+        self._verified = set(members)
         s = self.settings
-        self.chances = pfsp(self.pool.ids, self.record, s.weighting, s.uniform_share, s.prior_games)
+        self.chances = pfsp(members, self.record, s.weighting, s.uniform_share, s.prior_games, predicted(self.ratings))
         return OpponentTable(self.chances.opponents, tuple(self.chances.probability.tolist()))
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Ids of the pool's members that can be read."""
+        return tuple(s for s in self.pool.ids if s not in self.left_out)
 
     def table_metrics(self) -> dict[str, float]:
         """What the table of the running iteration rests on; empty for an empty pool.
@@ -272,13 +323,21 @@ class Ladder:
             "ladder/pfsp_evidence": t.evidence_share, "ladder/pfsp_fallback": float(t.fallback is not None),
         }
 
-    def _drop_damaged(self, snapshots: Sequence[str]) -> None:
+    def _unreadable(self, snapshots: Sequence[str]) -> list[str]:
+        """Those of these members that cannot be read now; what is damaged or gone leaves the pool."""
+        found = []
         for snapshot in snapshots:
             try:
                 self.store.load(snapshot)
-            except UserError as problem:
-                say(f"{problem}; the pool goes on without it")
-                self.let_go([snapshot])
+            except UnreadableSnapshot as problem:
+                if isinstance(problem, LostSnapshot):
+                    say(f"{problem}; the pool goes on without it")
+                    self.let_go([snapshot])
+                    continue
+                if snapshot not in self.left_out:
+                    say(f"{problem}; nobody meets it until it can be")
+                found.append(snapshot)
+        return found
 
     def let_go(self, snapshots: Sequence[str]) -> None:
         """Drop members from the pool; their files and results stay."""
@@ -294,7 +353,23 @@ class Ladder:
                     self.record.add(other, r.score(learner))
         self.record.end_iteration()
         if self._log is not None:
+            self._note(results)
+
+    def _note(self, results: Sequence[Result]) -> None:
+        """Log results; every rating and verdict is made of them, so a run that cannot is at its end."""
+        assert self._log is not None, "only the leading process writes"
+        try:
             self._log.append(results)
+        except OSError as failure:
+            raise UserError(
+                f"cannot write {self.folder / RESULTS} ({failure.strerror or failure}); make room and continue from "
+                "the last checkpoint"
+            ) from failure
+
+    def standing(self) -> dict[str, float]:
+        """Running totals, by the key of a row that tells what an iteration added to them."""
+        p = self.progress
+        return {"time/ladder": self.seconds, "ladder/undecided": p.undecided, "ladder/failures": p.failures}
 
     @property
     def time_share(self) -> float:
@@ -320,6 +395,9 @@ class Ladder:
     ) -> list[Result]:
         """Play games and log them as kind ``eval``; a game that is in the log is not played again.
 
+        A battle that ends without a winner or a draw is no result: it is counted, and every pair that it belongs to is
+        incomplete.
+
         Args:
             games: between scripted opponents, snapshots and players of ``live``.
             purpose: such as ``rating`` or ``gate:7``.
@@ -327,7 +405,7 @@ class Ladder:
             live: policies that are no snapshots, by player id.
 
         Returns:
-            A result per game, in their order.
+            A result per decided game, in their order.
         """
         assert self._log is not None, "only the leading process plays"
         started = time.monotonic()
@@ -338,14 +416,15 @@ class Ladder:
                 if not is_scripted(name) and name not in players:
                     players[name] = self.store.load(name)
             records = self._referee_for(len(todo)).play(players, todo)
-            self._log.append([
+            self._note([
                 Result(
                     kind="eval", blue=g.blue, red=g.red, seed=g.seed, winner=r.winner, ticks=r.ticks, crowns=r.crowns,
                     iteration=iteration, game_step=game_steps, purpose=purpose,
                 )
-                for g, r in zip(todo, records, strict=True)
+                for g, r in zip(todo, records, strict=True) if is_decided(r)
             ])
             self.progress.battles += len(records)
+            self.progress.undecided += sum(not is_decided(r) for r in records)
             self.spent[purpose.split(":")[0]] += sum(r.game_steps for r in records)
         self.seconds += time.monotonic() - started
         found = [self._log.find(g.blue, g.red, g.seed) for g in games]
@@ -357,7 +436,7 @@ class Ladder:
         if self._referee is None or self._referee.battles < battles:
             if self._referee is not None:
                 self._referee.close()
-            self._referee = Referee(self.spec, battles)
+            self._referee = Referee(self.spec, battles, undecided=True)
         return self._referee
 
     def rate(self) -> Ratings:
@@ -395,14 +474,14 @@ class Ladder:
     # ---- state -----------------------------------------------------------------------------------------------
     def _publish(self) -> None:
         """For tools: the state without what only a resume needs."""
-        path = self.folder / STATE
-        path.parent.mkdir(parents=True, exist_ok=True)
         state = {
-            "schema": 1, **self.pool.state_dict(), "ratings": self.ratings, "record": self.record.state_dict(),
+            **self.pool.state_dict(), "ratings": self.ratings, "record": self.record.state_dict(),
             "rater": self.rater_setting.as_dict(), "context": self.context, "unmarked": self.unmarked,
         }
-        text = json.dumps(state, indent=1, allow_nan=False)
-        write_atomic(path, text.encode() + b"\n")
+        try:
+            write_state(self.folder, self.spec, state)
+        except OSError as failure:
+            self._give_up(f"new {STATE}", failure)
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -36,7 +36,8 @@ class PfspSettings:
         weighting: ``hard`` (whom the learner loses to, the default), ``variance`` (who is near its strength, for a
             learner that is too weak to gain from the others), ``linear`` or ``uniform``.
         uniform_share: of draws that look at nothing, so that everybody is measured again now and then.
-        prior_games: pseudo-games at one half. Four keep the first two wins from emptying an opponent's weight.
+        prior_games: pseudo-games at the score that the ratings predict, or at one half before there is a rating. Four
+            keep the first two wins from emptying an opponent's weight.
     """
 
     weighting: str = "hard"

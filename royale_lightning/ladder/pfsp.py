@@ -1,9 +1,10 @@
 """Prioritized fictitious self-play: whom of the pool the learner meets, from how it fares against each.
 
 Vinyals et al. 2019, "Prioritized fictitious self-play": the chance to meet B is proportional to
-``f(P(learner beats B))``. ``P`` is measured on the live learner's own training episodes. (A rating model cannot give
-it: the learner is no fixed player, and a sampler that looks up a rating the learner does not have is uniform without
-saying so.)
+``f(P(learner beats B))``. ``P`` is measured on the live learner's own training episodes, and begins at what the ratings
+predict. (They alone cannot give it: the learner is no fixed player, and a sampler that looks up a rating the learner
+does not have is uniform without saying so. But a member that it has outgrown, and hardly meets, would without them be
+taken for its equal as soon as the last games against it are forgotten.)
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..battle.players import LIVE, live_player
 from ..errors import UserError, near_matches
+from .ratings.elo import expected_score
 
 #: Weight of an opponent by the learner's expected score against it.
 WEIGHTINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -26,6 +29,8 @@ WEIGHTINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 #: Weights that sum to no more than this say nothing about anyone.
 NEGLIGIBLE = 1e-10
+#: Chances that lie no further apart are one chance.
+CONSTANT = 1e-9
 #: Effective games from which a score counts as evidence; its error is then near 0.1.
 EVIDENCE = 20.0
 
@@ -110,18 +115,20 @@ def pfsp(
     weighting: str = "hard",
     uniform_share: float = 0.2,
     prior_games: float = 4.0,
+    prior: Mapping[str, float] | None = None,
 ) -> PfspTable:
     """Chances of the opponents.
 
-    ``q = (1 - u) f(x) / sum f + u / m`` with ``x = (points + prior_games / 2) / (games + prior_games)``, the mean of a
-    Beta posterior whose prior is symmetric.
+    ``q = (1 - u) f(x) / sum f + u / m`` with ``x = (points + prior_games x0) / (games + prior_games)``, the mean of a
+    Beta posterior around the prior score ``x0``.
 
     Args:
         opponents: ids, distinct.
         record: of the live learner.
         weighting: a name of :data:`WEIGHTINGS`.
         uniform_share: of draws that look at nothing, so that everybody is measured again now and then.
-        prior_games: pseudo-games at one half. Four keep the first two wins from emptying an opponent's weight.
+        prior_games: pseudo-games at the prior score. Four keep the first two wins from emptying an opponent's weight.
+        prior: scores before any game, by opponent, such as :func:`predicted`; one half for those it does not have.
 
     Raises:
         UserError: an unknown weighting, a share outside [0, 1], or no prior.
@@ -130,21 +137,41 @@ def pfsp(
     m = len(opponents)
     games = np.array([record.games.get(o, 0.0) for o in opponents], dtype=np.float64)
     points = np.array([record.points.get(o, 0.0) for o in opponents], dtype=np.float64)
-    score = (points + prior_games / 2.0) / (games + prior_games)
+    before = np.array([(prior or {}).get(o, 0.5) for o in opponents], dtype=np.float64)
+    score = (points + prior_games * before) / (games + prior_games)
     weight = WEIGHTINGS[weighting](score)
     fallback = None
     if weighting != "uniform" and m > 1:
-        if not games.any():
-            fallback = "the learner has no results against the pool yet"
-        elif weight.sum() <= NEGLIGIBLE:
+        if weight.sum() <= NEGLIGIBLE:
             fallback = "no opponent of the pool has any weight left"
-        elif np.ptp(score) < 1e-9:
-            fallback = "the learner fares alike against the whole pool"
+        elif np.ptp(weight) <= CONSTANT * weight.sum():
+            unmet = not games.any() and not prior
+            fallback = (
+                "the learner has neither results nor a rating against the pool yet" if unmet else
+                "no opponent of the pool weighs more than another"
+            )
     if fallback is not None:
         weight = np.ones(m)
     share = weight / weight.sum() if m else weight
     probability = (1.0 - uniform_share) * share + uniform_share / max(m, 1)
     return PfspTable(tuple(opponents), probability, score, games, fallback)
+
+
+def predicted(ratings: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The learner's expected score against everybody rated, by the newest rating it has; empty before one.
+
+    A prior for :func:`pfsp` and no measurement: the learner has moved on since, and Elo points of decisive games
+    overstate a score where many are drawn.
+
+    Args:
+        ratings: player -> ``{"rating"}``, the live learner's among them under the names of
+            :func:`~.results.live_player`.
+    """
+    ages = [int(age) for p in ratings if p.startswith(LIVE) and (age := p.removeprefix(LIVE)).isdecimal()]
+    if not ages:
+        return {}
+    mine = ratings[live_player(max(ages))]["rating"]
+    return {p: float(expected_score(mine - r["rating"])) for p, r in ratings.items() if not p.startswith(LIVE)}
 
 
 def check_pfsp(weighting: str, uniform_share: float, prior_games: float) -> None:

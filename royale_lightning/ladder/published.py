@@ -7,14 +7,33 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..battle.spec import BattleSpec
+from ..bots.snapshots import FOLDER, SnapshotStore
 from ..errors import UserError
-from ..parts import Part
+from ..parts import Part, renamed
+from ..run.atomic import write_atomic
 from .context import of_context
 from .ratings.rating import RATERS, Rater
 from .results import Result, read_results
 
 RESULTS = "results.jsonl"
 STATE = "ladder/ladder.json"
+
+
+def write_state(run: Path, spec: BattleSpec, state: Mapping[str, Any]) -> None:
+    """Write it, atomically.
+
+    Args:
+        spec: what is played.
+        state: ``members``, ``champion``, ``ratings``, ``record``, ``rater`` and ``context``.
+
+    Raises:
+        OSError: such as a full disk.
+    """
+    path = run / STATE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"schema": 1, **state, "battle": spec.as_dict()}, indent=1, allow_nan=False)
+    write_atomic(path, text.encode() + b"\n")
 
 
 def read_state(run: Path) -> dict[str, Any]:
@@ -79,3 +98,29 @@ def rater_of(state: Mapping[str, Any]) -> Rater:
 def configured_rater(log: Path) -> Rater:
     """:func:`rater_of` the run that a ``results.jsonl`` lies in."""
     return rater_of(_state_beside(log))
+
+
+def battles_of(run: Path, state: Mapping[str, Any]) -> BattleSpec:
+    """The battles of a run, as :func:`read_state` has them; where it is of a version that did not write them, those of
+    the run's newest snapshot of its own.
+
+    Raises:
+        UserError: nothing says what they are, or they are none of this installation's.
+    """
+    battle = state.get("battle")
+    if battle is None:
+        own = [m["snapshot"] for m in state["members"] if m["role"] != "given"]
+        if not own:
+            raise UserError(
+                f"the ladder of {str(run)!r} does not say what is played, and holds no snapshot of the run's own; "
+                "continue the run for an iteration with this version"
+            )
+        record, _ = SnapshotStore(run / FOLDER).read(own[-1])
+        return record.spec(f"snapshot {own[-1]}")
+    try:
+        return BattleSpec(**renamed(battle))
+    except TypeError as problem:
+        raise UserError(
+            f"{str(run / STATE)!r} has battle settings this version does not know ({problem}); use the version that "
+            "trained the run"
+        ) from problem

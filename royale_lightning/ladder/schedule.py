@@ -1,7 +1,8 @@
 """When the ladder plays and against whom: functions of counts, so that a resumed run plays what the unbroken one did.
 
-The ladder's means are a share of the game steps of training. A battle of it costs no more than one of training, where
-every step is also learned from, so the share bounds its wall time without a clock deciding anything.
+The ladder's means are a share of the game steps of training. A battle of it that costs no more than one of training,
+where every step is also learned from, keeps its wall time in that share too; where battles cost more, their game steps
+are charged as more (:mod:`~.price`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ RATING_GROWTH = 0.01
 ANCHOR_WEIGHT = 4.0
 
 
-def affordable(share: float, game_steps: int, spent: int, battle_steps: float) -> int:
+def affordable(share: float, game_steps: int, spent: int, battle_steps: float, price: int = 1) -> int:
     """Battles that a share of the run's game steps still pays for.
 
     Args:
@@ -33,8 +34,9 @@ def affordable(share: float, game_steps: int, spent: int, battle_steps: float) -
         game_steps: trained so far.
         spent: game steps of the battles played from this share.
         battle_steps: game steps of one battle.
+        price: what a game step of these is charged as.
     """
-    return int((share * game_steps - spent) / battle_steps)
+    return int((share * game_steps - price * spent) / (price * battle_steps))
 
 
 def snapshot_due(game_steps: int, newest: int | None, first: int, growth: float) -> bool:

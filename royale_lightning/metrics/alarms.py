@@ -145,10 +145,18 @@ class FellFromBest(Alarm):
         to: share of the best below which it trips; or
         by: distance from the best beyond which it trips.
         window: rows of a median: one slow iteration is no sign, and one lucky one no measure.
+        evidence: the figure that says on how many games the key's mean rests. Then what has fallen is the upper end of
+            an interval, :data:`ERRORS` standard errors wide to either side, and the best is the best lower end, so that
+            a first lucky game is none. Less evidence than before means that somebody else was met for the first time,
+            and the best begins anew: it was another's.
     """
 
+    #: A run shows hundreds of means, of which the luckiest and the unluckiest are compared.
+    ERRORS = 2.0
+
     def __init__(
-        self, name: str, key: str, to: float | None = None, by: float | None = None, window: int = 5, **settings: Any
+        self, name: str, key: str, to: float | None = None, by: float | None = None, window: int = 5,
+        evidence: str | None = None, **settings: Any,
     ) -> None:
         super().__init__(name, **settings)
         if (to is None) == (by is None):
@@ -157,36 +165,51 @@ class FellFromBest(Alarm):
         self.to = to
         self.by = by
         self.window = window
+        self.evidence = evidence
         self._recent: list[float] = []
         self._best: float | None = None
+        self._games = 0.0
 
     @property
     def condition(self) -> str:
         far = f"below {self.to:g} of its best" if self.to is not None else f"{self.by:g} below its best"
-        return f"{self.key} {far}" + (f", medians of {self.window} rows" if self.window > 1 else "")
+        how = f", both less {self.ERRORS:g} errors" if self.evidence else ""
+        return f"{self.key} {far}{how}" + (f", medians of {self.window} rows" if self.window > 1 else "")
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return (self.key,)
+        return (self.key, self.evidence) if self.evidence else (self.key,)
 
     def trips(self, row: Row) -> bool | None:
-        if self.key not in row or not math.isfinite(row[self.key]):
+        if any(k not in row or not math.isfinite(row[k]) for k in self.keys):
             return None
+        error = 0.0
+        if self.evidence is not None:
+            games = row[self.evidence]
+            if games < self._games:
+                self._best, self._recent = None, []
+            self._games = games
+            error = self.ERRORS * 0.5 / math.sqrt(max(games, 1.0))  # of a share, whose deviation is at most one half
         self._recent = [*self._recent, row[self.key]][-self.window :]
         if len(self._recent) < self.window:
             return None
         now = median(self._recent)
-        self._best = now if self._best is None else max(self._best, now)
-        return now < self.to * self._best if self.to is not None else now < self._best - (self.by or 0.0)
+        self._best = now - error if self._best is None else max(self._best, now - error)
+        highest = now + error
+        return highest < self.to * self._best if self.to is not None else highest < self._best - (self.by or 0.0)
 
     def says(self, row: Row) -> str:
-        return f"{super().says(row)}, best {self._best or math.nan:.4g}"
+        return f"{super().says(row)}, best {math.nan if self._best is None else self._best:.4g}"
 
     def state(self) -> dict[str, Any]:
-        return {"recent": list(self._recent), "best": self._best}
+        state: dict[str, Any] = {"recent": list(self._recent), "best": self._best}
+        return state if self.evidence is None else state | {"games": self._games}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
+        if self.evidence is not None and "games" not in state:
+            return  # of a version whose best was a single game's
         self._recent, self._best = list(state["recent"]), state["best"]
+        self._games = float(state.get("games", 0.0))
 
 
 class Grew(Alarm):

@@ -128,14 +128,50 @@ def shipped_alarms(ratio_tolerance: float = 1e-3) -> list[Alarm]:
             advice="weigh shaping terms less against the result",
         ),
         FellFromBest(
-            "forgetting", "score/scripted", by=0.25, window=1, patience=5,
-            reason="60 battles an opponent are good for some 0.1 of noise",
+            "forgetting", "score/scripted", by=0.15, window=1, evidence="battle/score_evidence", patience=5,
+            reason="beyond the errors of both: a fall of 0.25 against five opponents, of 0.4 against one",
             advice="go back to an earlier checkpoint and a lower ppo.learning_rate; keep scripted opponents in",
         ),
         Threshold(
-            "gate_starved", "ladder/rejections", above=4,
+            "gate_starved", "ladder/unpromoted", above=4,
             reason="five candidates in a row, over which the run grew threefold, were no better than the champion",
             advice="the learner stands still: look at ladder/rating, and at ppo/entropy for what it still tries",
+        ),
+        Threshold(
+            "pfsp_even", "ladder/pfsp_fallback", above=0.5, patience=30,
+            reason="results and ratings tell the pool's members apart long before, unless they do not arrive",
+            advice="is any battle with the pool ever finished? rate the learner (RatingUpdate), or ask for uniform",
+        ),
+        Threshold(
+            "pfsp_thin", "ladder/pfsp_evidence", below=0.2, patience=100,
+            reason="eight of ten opponents are drawn by what a handful of games says; evidence is halved in 69 rows",
+            advice="raise data.opponents.pool, or lower the capacity of SnapshotPromotion.eviction",
+        ),
+        Threshold(
+            "ladder_slow", "ladder/price", above=3.0,
+            reason="its battles take four times as long as those that are learned from, and are played as much more "
+            "rarely, so that they stay within their share of the time",
+            advice="ratings and gates come late: raise the shares of RatingUpdate and SnapshotPromotion, or use more "
+            "cores",
+        ),
+        Threshold(
+            "ladder_undecided", "ladder/undecided", above=0,
+            reason="an evaluated battle ends by the engine's own rules, which know no third way",
+            advice="the pairs of such battles count for nothing; was the engine updated beside the run?",
+        ),
+        Threshold(
+            "ladder_failed", "ladder/failures", above=0, reason="a gate or a rating is missing, and what it would say",
+            advice="see the sentence above it: make room, or see to the snapshot that it names",
+        ),
+        Threshold(
+            "snapshots_left_out", "ladder/left_out", above=0,
+            reason="a member of the pool that nobody can read is met by nobody, and judges nobody",
+            advice="see the sentence above it: permissions, the limit of open files, or another version's snapshot",
+        ),
+        Threshold(
+            "replays_unwritten", "health/replays_failed", above=0,
+            reason="a battle of the training replays to the bit, and a set takes some 7 MB",
+            advice="see the sentence above it: make room, or look for a part of your own that draws at random",
         ),
         Threshold(
             "restarts_missing", "restarts/restarts", below=1, per="restarts/wanted_share", patience=20,

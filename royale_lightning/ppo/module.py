@@ -245,12 +245,14 @@ class SelfPlayModule(pl.LightningModule):
         packed = torch.stack([self._sums[k].to(wide) for k in names])
         ratio = self._ratio_error.to(wide) if self._ratio_error is not None else packed.new_zeros(())
         critic = self._critic.clone() if self._critic is not None else packed.new_zeros(5)  # asked again, summed again
+        # The largest over ranks: the ratio's error, GPU memory reserved, and what is missing of free memory.
+        most = torch.stack([ratio, *(packed.new_tensor(x) for x in self._gpu_memory())])
         ranks = Ranks.of(self.trainer)
-        packed, critic, ratio = ranks.sum(packed), ranks.sum(critic), ranks.largest(ratio)
+        packed, critic, most = ranks.sum(packed), ranks.sum(critic), ranks.largest(most)
         started = time.perf_counter()
         total = dict(zip(names, packed.tolist(), strict=True))
         waited = time.perf_counter() - started  # for a GPU that still had minibatches before it
-        out = {"ppo/ppo_epochs_done": float(self._epochs_done), "ppo/ratio_error": float(ratio)}
+        out = {"ppo/ppo_epochs_done": float(self._epochs_done), "ppo/ratio_error": float(most[0])}
         for name, x in total.items():
             if name == "rows" or name.endswith("_rows"):
                 continue
@@ -269,9 +271,14 @@ class SelfPlayModule(pl.LightningModule):
         out["time/update"] = self._seconds
         out["speed/update_rows_per_s"] = total["rows"] / max(1e-9, self._seconds + waited)
         if self.device.type == "cuda":
-            out["health/gpu_memory_mb"] = torch.cuda.max_memory_reserved(self.device) / MB
-            out["health/gpu_free_mb"] = torch.cuda.mem_get_info(self.device)[0] / MB
+            out["health/gpu_memory_mb"], out["health/gpu_free_mb"] = float(most[1]), -float(most[2])
         return out
+
+    def _gpu_memory(self) -> tuple[float, float]:
+        """Most memory reserved so far, and minus what is free, in MB; zeros without a GPU."""
+        if self.device.type != "cuda":
+            return 0.0, 0.0
+        return torch.cuda.max_memory_reserved(self.device) / MB, -torch.cuda.mem_get_info(self.device)[0] / MB
 
     # ---- bots and scores -------------------------------------------------------------------------------------
     def bot(self) -> Bot:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import IterableDataset
@@ -46,6 +47,7 @@ from .measures import (
     source_figures,
     training_results,
 )
+from .over_ranks import Played, together
 from .overlap import Ahead
 from .plan import DemonstrationSource, RunPlan, StartAuthority
 from .returns import ReturnScaler
@@ -296,7 +298,7 @@ class SelfPlayData(pl.LightningDataModule):
         dry = bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
         self.ladder.open(
             None if dry else folder, leads=ranks.leads, share=ranks.from_rank_zero, source=source,
-            given=self.opponents.snapshots,
+            given=self.opponents.snapshots, game_steps=self.game_steps,
         )
 
     # ---- an iteration ----------------------------------------------------------------------------------------
@@ -318,20 +320,29 @@ class SelfPlayData(pl.LightningDataModule):
         self._metrics = self._measure(r, scale, clipped)
 
     def _measure(self, r: Rollout, scale: float, clipped: int) -> dict[str, float]:
-        battles = full_battles(r.episodes)
-        self._scores.add(battles)
-        used = self.rollout.minibatches * self.rollout.minibatch_rows
-        m = rollout_figures(r, used, scale, clipped)
+        counts: dict[str, float] = {"rollout/rewards_clipped": clipped}
+        most: dict[str, float] = {}
         if self._source is not None:
             processes = not isinstance(self._source, InlineSource)
-            counts = source_counts(self._source)
-            m |= source_figures(r, counts, self._counted, processes) | process_figures(children=processes)
-            self._counted = counts
-        names = [c.name for c in shared_engine().cards()]
+            now = source_counts(self._source)
+            counts |= source_figures(r, now, self._counted, processes)
+            most = process_figures(children=processes)
+            self._counted = now
         choice = r.choice.cpu().numpy() & (r.offers >= 0).any(axis=1)
-        m.update(play_figures(r.action.cpu().numpy(), r.offers, choice, prepare(self.battle).action_layout, names))
+        mine = Played(
+            r.episodes, r.value_errors, r.start_steps, r.action.cpu().numpy()[choice], r.offers[choice], counts, most
+        )
+        ranks = self.ranks
+        played = together(ranks.gather(mine if ranks.alone else mine.small()))
+        battles = full_battles(played.episodes)
+        self._scores.add(battles)
+        used = self.rollout.minibatches * self.rollout.minibatch_rows
+        m = {**rollout_figures(r, used, scale, clipped), **played.counts, **played.most}
+        names = [c.name for c in shared_engine().cards()]
+        choices = np.ones(len(played.action), dtype=bool)
+        m.update(play_figures(played.action, played.offers, choices, prepare(self.battle).action_layout, names))
         m |= self._table_metrics
-        m |= by_start(r.episodes, r.start_steps, r.value_errors)
+        m |= by_start(played.episodes, played.start_steps, played.value_errors)
         return m | battle_figures(battles) | self._scores.figures()
 
     def iteration_metrics(self) -> dict[str, float]:

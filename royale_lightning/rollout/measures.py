@@ -298,6 +298,9 @@ class TrainingScores:
         scripted = [mean for name, mean in means.items() if name != "pool"]
         if scripted:
             m["score/scripted"] = float(np.mean(scripted))
+            # A mean of means of n_i battles has the error of one mean of k^2 / sum(1 / n_i).
+            rests = sum(1.0 / len(window) for name, window in self._scores.items() if name != "pool")
+            m["battle/score_evidence"] = len(scripted) ** 2 / rests
         if len(self._blue) >= SEAT_LEAST:
             blue = float(np.mean(self._blue))
             m["battle/blue_score"] = blue

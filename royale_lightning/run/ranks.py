@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
+from torch.distributed import distributed_c10d
+
+from ..errors import UserError
 
 T = TypeVar("T")
 
@@ -79,15 +85,64 @@ class Ranks:
         return [x for part in self.gather(mine) for x in part]
 
     def from_rank_zero(self, make: Callable[[], T]) -> T:
-        """What rank 0 makes; anything that can be pickled. The others do not call ``make``."""
-        if self.alone:
-            return make()
-        made: list[Any] = [make() if self.leads else None]
-        torch.distributed.broadcast_object_list(made, 0)
-        return made[0]
+        """What ``make`` gives on rank 0, on every rank, however long it takes and however it ends.
+
+        The others wait outside of any collective, so that no limit of the process group ends a run whose ladder plays
+        for an hour, and they see signals meanwhile. A rank 0 that dies takes its connection with it, which raises here.
+
+        Args:
+            make: called on rank 0 alone; its result can be pickled.
+
+        Raises:
+            UserError: ``make`` raised one: on every rank.
+            RankZeroFailed: it raised anything else, on the other ranks; rank 0 raises what it was.
+        """
+        return make() if self.alone else _on_rank_zero(make, self.leads)
 
     def wait(self) -> None:
         """Return when every rank is here."""
         if not self.alone:
             ids = [self.device.index] if self.device.type == "cuda" else None
             torch.distributed.barrier(device_ids=ids)
+
+
+class RankZeroFailed(RuntimeError):
+    """What rank 0 did for all ranks ended in an exception that is not for a user; it shows where it was raised."""
+
+
+#: Longest pause between two looks, seconds: short beside anything worth waiting for, and no load on the store.
+_PAUSE = 0.1
+_calls = itertools.count()
+
+
+def _on_rank_zero[S](make: Callable[[], S], leads: bool) -> S:
+    # The public names of torch have collectives alone. One key a call: a late rank must not take the next one's.
+    store, key = distributed_c10d._get_default_store(), f"royale_lightning/on_rank_zero/{next(_calls)}"
+    raised: BaseException | None = None
+    told: list[Any] = [None]
+    if leads:
+        try:
+            out = make()
+            told = [("made", pickle.dumps(out))]
+        except BaseException as failure:
+            raised = failure
+            told = [("refused", str(failure)) if isinstance(failure, UserError) else ("failed", repr(failure))]
+        store.set(key, "")
+    else:
+        pause = 0.001
+        while not store.check([key]):
+            time.sleep(pause)
+            pause = min(_PAUSE, 2 * pause)
+    torch.distributed.broadcast_object_list(told, 0)
+    if leads:
+        store.delete_key(key)  # everybody has seen it
+        if raised is not None:
+            raise raised
+        return out
+    how, what = told[0]
+    if how == "refused":
+        raise UserError(what)
+    if how == "failed":
+        raise RankZeroFailed(f"rank 0 failed and with it all ranks: {what}")
+    made: S = pickle.loads(what)
+    return made

@@ -12,8 +12,8 @@ from .output import write_json
 _FIRST_NUMBER = 100_000
 _EPILOG = """\
 The champion first (a sequential test over seeds played from both seats), then the anchors (no proven regression), then
-a sample of the pool (no collapse); the first failure ends it. Battles that the run has played already are not played
-again. Nothing is written to the run.
+a sample of the pool (no collapse); the first failure ends it. They are the run's own battles, and those that it has
+played already are not played again. Nothing is written to the run.
 
 --json writes {"schema": 1, "tool": "gate", "inputs": {"run", "candidate", "champion", "gate", "anchors", "number"},
 "result": {"outcome", "why", "llr", "battles", "conditions": [{"name", "passed", "why", "battles", "numbers"}]}};
@@ -60,8 +60,8 @@ def main(argv: Sequence[str]) -> int:
     read_state(args.run)
     inside = args.run / FOLDER / args.candidate
     path = inside if inside.is_dir() else Path(args.candidate)
-    record, _, file = read_bot(path)
-    ladder = Ladder.copy_of(args.run, record.spec(repr(str(file))))
+    read_bot(path)  # whoever names no bot is told so before a run is read
+    ladder = Ladder.copy_of(args.run)
     try:
         candidate = ladder.store.add_bot(path, ladder.spec)
         if args.champion is not None:

@@ -4,6 +4,10 @@ A configuration is trained for N + M iterations without a break, and three times
 in a fresh process; killed (SIGKILL) in the middle of the iteration after N and resumed; resumed with battles stepping
 elsewhere, in two worker processes or, where the configuration has workers, in none. Every iteration's checkpoint is
 digested part by part, and its metric row without times. All of them must be equal.
+
+What a clock decides is written down and not repeated: the price of the ladder's game steps (``ladder/price``), which
+changes after a minute of ladder at the earliest. Where runs are long and slow enough for that, they may differ in it,
+and the first difference says so.
 """
 
 from __future__ import annotations

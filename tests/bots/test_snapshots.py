@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,14 @@ import torch
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.bots.bot import Bot
 from royale_lightning.bots.bot_files import WEIGHTS
-from royale_lightning.bots.snapshots import DamagedSnapshot, SnapshotStore, check_fits, snapshot_id
+from royale_lightning.bots.snapshots import (
+    DamagedSnapshot,
+    LostSnapshot,
+    SnapshotStore,
+    UnreadableSnapshot,
+    check_fits,
+    snapshot_id,
+)
 from royale_lightning.errors import UserError
 from royale_lightning.nn import actor_state_dict
 from tests.support.bots import make_bot
@@ -20,7 +28,8 @@ from tests.support.bots import make_bot
 
 @pytest.fixture
 def store(tmp_path: Path) -> SnapshotStore:
-    return SnapshotStore(tmp_path / "run" / "snapshots")
+    """The run's own."""
+    return SnapshotStore(tmp_path / "run" / "snapshots", sets_aside=True)
 
 
 def add(store: SnapshotStore, bot: Bot) -> str:
@@ -68,6 +77,46 @@ def test_a_damaged_file_is_set_aside_with_one_sentence(store: SnapshotStore, bot
     assert sum("damaged" in p.name for p in store.folder.iterdir()) == 2
     with pytest.raises(UserError, match="there is no snapshot"):
         store.read(snapshot)
+
+
+def test_only_damage_is_set_aside_and_only_by_the_run_itself(
+    store: SnapshotStore, bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = pytest.importorskip("resource")
+    snapshot = add(store, bot)
+    file = store.path(snapshot) / WEIGHTS
+    whole = file.read_bytes()
+    guest = SnapshotStore(store.folder)
+    before = sorted(store.folder.rglob("*"))
+    # No more open files: what a process meets that leaks them, whoever reads.
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    reads = [store.read, guest.read, store.load]
+    for read in reads:
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        try:
+            with pytest.raises(UnreadableSnapshot) as told:
+                read(snapshot)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert not isinstance(told.value, LostSnapshot)
+        assert sorted(store.folder.rglob("*")) == before
+    # A record of a version to come.
+    with monkeypatch.context() as newer:
+        newer.setattr("royale_lightning.bots.bot_files.SCHEMA", -1)
+        with pytest.raises(UnreadableSnapshot, match="upgrade royale_lightning"):
+            store.read(snapshot)
+    assert sorted(store.folder.rglob("*")) == before
+    assert store.read(snapshot)
+    # Damage: a guest says so, the run moves it away.
+    file.write_bytes(whole[:-100])
+    with pytest.raises(DamagedSnapshot, match="bring it back from a copy"):
+        guest.read(snapshot)
+    assert sorted(store.folder.rglob("*")) == before
+    with pytest.raises(DamagedSnapshot, match="it was moved to"):
+        store.read(snapshot)
+    assert snapshot not in store
 
 
 def test_imports_from_another_run_and_refuses_field_by_field(store: SnapshotStore, bot: Bot, tmp_path: Path) -> None:

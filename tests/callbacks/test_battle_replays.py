@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from royalegym import load_trace, verify_trace
 
 from royale_lightning import BattleSpec, OpponentShares, PPOSettings, RolloutSettings, SelfPlayData, SelfPlayModule
 from royale_lightning.battle.engine.engine import new_engine
+from royale_lightning.battle.steps.arena import Arena
 from royale_lightning.bots.plays import read_plays
 from royale_lightning.callbacks import BattleReplays
 from royale_lightning.cli.trainer_defaults import complete
@@ -75,6 +77,53 @@ def test_a_resumed_run_chooses_as_the_unbroken_one(tmp_path: Path) -> None:
     for a in sorted((tmp_path / "whole" / "replays").rglob("*.msgpack")):
         b = tmp_path / "parts" / a.relative_to(tmp_path / "whole")
         assert b.read_bytes() == a.read_bytes()
+
+
+def test_a_battle_that_replays_otherwise_is_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = Arena._record
+
+    def another(arena: Arena, event: Any, game: Any) -> Any:
+        record = real(arena, event, game)
+        return replace(record, ticks=record.ticks + 1) if "scripted:push" in record.players else record
+
+    monkeypatch.setattr(Arena, "_record", another)
+    trainer = fit(tmp_path, 3, every=2)
+    assert trainer.current_epoch == 3, "it goes on"
+    names = [p.stem for p in (tmp_path / "replays/iteration-000002").iterdir()]
+    assert names
+    assert not any("push" in n for n in names)
+    rows = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rows[1]["health/replays_failed"] >= 1
+    assert [r.get("alarm/replays_unwritten") for r in rows] == [None, 1.0, 1.0]
+    assert "was it another engine or spec?); the run goes on" in capsys.readouterr().out
+
+
+def test_a_full_disk_costs_a_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    real = BattleReplays._write
+
+    def without_room(self: BattleReplays, trainer: Trainer, pl_module: Any, folder: Path) -> int:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        try:
+            return real(self, trainer, pl_module, folder)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    monkeypatch.setattr(BattleReplays, "_write", without_room)
+    told: list[Path] = []
+    monkeypatch.setattr(BattleReplays, "default_on_written", (lambda trainer, folder: told.append(folder),))
+    trainer = fit(tmp_path, 2, every=2)
+    assert trainer.current_epoch == 2
+    assert list((tmp_path / "replays").iterdir()) == [], "no torn battle"
+    assert told == []
+    rows = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rows[1]["health/replays_failed"] >= 2
+    assert "File too large); the run goes on" in capsys.readouterr().out
 
 
 def test_settings_are_checked() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from royale_lightning.errors import UserError
-from royale_lightning.ladder.pfsp import EVIDENCE, WEIGHTINGS, LearnerRecord, pfsp
+from royale_lightning.ladder.pfsp import EVIDENCE, WEIGHTINGS, LearnerRecord, pfsp, predicted
 
 NAMES = tuple("abcdefghijklmnop")
 
@@ -110,10 +110,10 @@ def test_rock_paper_scissors_meets_the_one_it_loses_to() -> None:
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        (LearnerRecord(), "no results against the pool yet"),
-        (known({"z": 1.0}), "no results against the pool yet"),
+        (LearnerRecord(), "neither results nor a rating"),
+        (known({"z": 1.0}), "neither results nor a rating"),
         (known({"a": 1.0, "b": 1.0}, games=1e12), "any weight left"),
-        (known({"a": 0.4, "b": 0.4}, games=10.0), "alike against the whole pool"),
+        (known({"a": 0.4, "b": 0.4}, games=10.0), "no opponent of the pool weighs more than another"),
     ],
 )
 def test_uniform_says_why(record: LearnerRecord, why: str) -> None:
@@ -123,6 +123,60 @@ def test_uniform_says_why(record: LearnerRecord, why: str) -> None:
     assert table.probability.tolist() == [0.5, 0.5]
     assert table.divergence == 0.0
     assert pfsp(("a", "b"), record, "uniform").fallback is None, "asked for, hence no fall-back"
+
+
+def test_a_score_begins_at_what_the_ratings_predict_and_games_overrule_it() -> None:
+    prior = {"beaten": 0.95, "equal": 0.5}
+    table = pfsp(("beaten", "equal", "unrated"), LearnerRecord(), prior=prior)
+    assert table.score == pytest.approx([0.95, 0.5, 0.5])
+    assert table.fallback is None, "ratings tell opponents apart before any game"
+    assert table.probability[0] < 0.1 < table.probability[1]
+    record = LearnerRecord()
+    for _ in range(50):
+        record.add("beaten", 0.0)
+    lost = pfsp(("beaten", "equal"), record, prior=prior)
+    assert lost.score[0] == pytest.approx(4 * 0.95 / (4 + record.games["beaten"]))
+    assert lost.probability[0] > lost.probability[1]
+    assert pfsp(("a", "b"), LearnerRecord(), prior={"a": 0.7, "b": 0.7}).fallback == (
+        "no opponent of the pool weighs more than another"
+    )
+
+
+def test_those_it_has_outgrown_take_few_games_however_long_ago_it_met_them() -> None:
+    """25 beaten members and 5 equals, three games of the pool an iteration: from one half, about half of them go to the
+    beaten, since what is forgotten counts as unknown."""
+    names = tuple(f"beaten-{i}" for i in range(25)) + tuple(f"equal-{i}" for i in range(5))
+    truth = np.array([0.95] * 25 + [0.5] * 5)
+
+    def share_of_the_beaten(prior: dict[str, float] | None) -> float:
+        rng = np.random.default_rng(0)
+        record, shares = LearnerRecord(), []
+        for iteration in range(400):
+            table = pfsp(names, record, prior=prior)
+            if iteration >= 200:
+                shares.append(table.probability[:25].sum())
+            for k in rng.choice(30, 3, p=table.probability):
+                record.add(names[k], float(rng.random() < truth[k]))
+            record.end_iteration()
+        return float(np.mean(shares))
+
+    exact = pfsp(names, known(dict(zip(names, truth, strict=True)))).probability[:25].sum()
+    assert exact == pytest.approx(0.21, abs=0.01)
+    rated = {n: 0.95 if n.startswith("beaten") else 0.5 for n in names}
+    assert share_of_the_beaten(None) > 0.45
+    assert share_of_the_beaten(rated) < exact + 0.06
+
+
+def test_the_newest_rating_of_the_learner_predicts() -> None:
+    ratings = {
+        "live:9": {"rating": 100.0}, "live:80": {"rating": 400.0}, "a": {"rating": 400.0}, "b": {"rating": 0.0},
+        "scripted:push": {"rating": 500.0},
+    }
+    found = predicted(ratings)
+    assert found["a"] == 0.5
+    assert found["b"] == pytest.approx(10 / 11)
+    assert not any(p.startswith("live:") for p in found)
+    assert predicted({"a": {"rating": 1.0}}) == {}
 
 
 def test_empty_and_single_pools() -> None:

@@ -14,6 +14,11 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from royale_lightning.battle.round import IDLE
+from royale_lightning.callbacks import iteration_row
+from royale_lightning.metrics.declarations import repeats
+
+#: What a row says of all ranks alike.
+SHARED = ("battle", "card", "health", "policy", "score", "start")
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:
@@ -49,6 +54,7 @@ class RankDigest(Callback):
             "points": len(starts.pool.export_points()) if starts is not None else 0,
             "pool": [data.ladder.pool.ids, data.ladder.pool.champion],
             "epochs": int(pl_module.iteration_metrics()["ppo/ppo_epochs_done"]),
+            "figures": {k: v for k, v in iteration_row(trainer).items() if k.split("/")[0] in SHARED and repeats(k)},
         }
         with open(Path(trainer.default_root_dir) / f"rank-{trainer.global_rank}.jsonl", "a") as f:
             f.write(json.dumps(line) + "\n")

@@ -64,6 +64,34 @@ def launch(
     return done
 
 
+def test_what_rank_zero_makes_or_raises_is_on_all_ranks_however_long_it_takes() -> None:
+    """Past the process group's limit too: a gate that takes an hour must not end the other ranks."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    env = {
+        **os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2",
+    }
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(HERE / "for_all_ranks.py")], env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    leader, follower = ([*p.communicate(timeout=120)[0].splitlines()] for p in started)
+    assert leader[:5] == [
+        "fine {'pool': ['a']}", "slow slow", "mistake UserError give another deck",
+        "failure PermissionError [Errno 13] Permission denied: 'results.jsonl'",
+        "stopped StopNow stopped by SIGINT in the middle of an iteration",
+    ]
+    assert follower[:3] == leader[:3]
+    for line, told in zip(follower[3:5], ("PermissionError(13, 'Permission denied')", "StopNow("), strict=True):
+        assert "RankZeroFailed rank 0 failed and with it all ranks: " + told in line
+    assert "unsendable RankZeroFailed" in follower[5]
+    assert leader[6] == follower[6] == "fine {'pool': ['a']}"
+
+
 def lines(run: Path, rank: int) -> list[dict[str, Any]]:
     return [json.loads(x) for x in (run / f"rank-{rank}.jsonl").read_text().splitlines()]
 
@@ -77,8 +105,10 @@ def test_ranks_share_weights_and_not_battles(tmp_path: Path) -> None:
     assert len(a) == len(b) == 2
     for one, other in zip(a, b, strict=True):
         assert one["epochs"] == other["epochs"] == 1, "the KL limit of 1e-12 ends the update after one PPO epoch"
-        for shared in ("iteration", "game_steps", "weights", "return_scale"):
+        for shared in ("iteration", "game_steps", "weights", "return_scale", "figures"):
             assert one[shared] == other[shared]
+        assert one["figures"]["policy/play_rate"] > 0
+        assert "health/actions_refused" in one["figures"]
         assert one["rows"] != other["rows"]
         assert set(one["battles"]) <= {0, 1}
         assert set(other["battles"]) <= {2, 3}

@@ -8,13 +8,10 @@ import pytest
 
 from royale_lightning.battle.round import EpisodeRecord
 from royale_lightning.battle.spec import BattleSpec
-from royale_lightning.battle.stamp import stamp_of
 from royale_lightning.errors import UserError
-from royale_lightning.restarts.harvest import Harvester
 from royale_lightning.restarts.moments import MarkerSettings
 from royale_lightning.restarts.records.episodes import replayable
-from royale_lightning.restarts.records.key import key_digest
-from tests.support.restart_battles import played
+from tests.support.restart_battles import harvester, played
 
 SPEC = BattleSpec()
 MARKERS = MarkerSettings()
@@ -24,10 +21,6 @@ MARKERS = MarkerSettings()
 def battles() -> list[EpisodeRecord]:
     """Four battles of some 300 game steps."""
     return [replace(played(("learner", "scripted:push"), seed=n), battle=n) for n in range(4)]
-
-
-def harvester(budget: float) -> Harvester:
-    return Harvester(SPEC, stamp_of(SPEC, key_digest()), MARKERS, budget, seed=1)
 
 
 def test_a_budget_is_kept_over_iterations_and_a_debt_is_paid(battles: list[EpisodeRecord]) -> None:

@@ -93,7 +93,9 @@ def test_scores_by_opponent_kind_over_a_window() -> None:
     scores.add([replace(WON, players=("0123abcd", "learner")), replace(WON, players=("learner", "4567cdef"))])
     scores.add([replace(WON, winner=-1, truncated=True)])
     m = scores.figures()
-    assert m == {"score/push": 0.5, "score/defend": 0.5, "score/pool": 0.5, "score/scripted": 0.5}
+    # One scripted opponent was met 60 times and more, the other once.
+    evidence = {"battle/score_evidence": pytest.approx(4 / (1 / SCORE_WINDOW + 1))}
+    assert m == {"score/push": 0.5, "score/defend": 0.5, "score/pool": 0.5, "score/scripted": 0.5} | evidence
     again = TrainingScores()
     again.load_state_dict(scores.state_dict())
     assert again.figures() == m

@@ -14,6 +14,7 @@ from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.stamp import stamp_of
 from royale_lightning.battle.steps.arena import ArenaSettings, build_arena, build_games
 from royale_lightning.battle.steps.replay import Replay
+from royale_lightning.restarts.harvest import Harvester
 from royale_lightning.restarts.mint import Minted, mint
 from royale_lightning.restarts.moments import MarkerSettings
 from royale_lightning.restarts.records.key import key_digest
@@ -44,3 +45,7 @@ def minted(record: EpisodeRecord, **more: Any) -> Minted:
     (game,) = build_games(SPEC, 1)
     replay = Replay(game, SaveStateCodec(STAMP), record)
     return mint(replay, MARKERS, STAMP, policy_version=5, tick_limit=None, **more)
+
+
+def harvester(budget: float) -> Harvester:
+    return Harvester(SPEC, stamp_of(SPEC, key_digest()), MARKERS, budget, seed=1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.bots.bot import Bot
 from royale_lightning.cli.console import main
 from royale_lightning.ladder.ladder import Ladder
@@ -171,6 +172,41 @@ def test_gate_judges_without_touching_the_run(run: Path, tmp_path: Path) -> None
     assert result["why"].startswith("scored ")
     assert call(tmp_path, *line) == result, "the same seeds"
     assert files(run) == before
+
+
+def test_a_candidate_from_outside_plays_the_runs_battles(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not its own: those could not be compared with what the run has played, and would be paired with it."""
+    played: list[tuple[Any, int]] = []
+    real = Ladder.play
+
+    def noting(self: Ladder, *args: Any, **more: Any) -> Any:
+        played.append((self.spec.deck, self.spec.decision_ms))
+        return real(self, *args, **more)
+
+    monkeypatch.setattr(Ladder, "play", noting)
+    outside = tmp_path / "outside"
+    make_bot(seed=2, spec=BattleSpec(deck="random")).save(outside)
+    line = ["gate", str(run), "--gate", "tests.callbacks.test_ladder_run.OnePair", "--anchors", "--candidate"]
+    found = call(tmp_path, *line, str(outside))
+    assert played == [("starter", 500)]
+    inside = [m["snapshot"] for m in call(tmp_path, "ladder", str(run))["members"]][2]
+    assert call(tmp_path, *line, inside) == found, "the same weights, in the same battles"
+    # A run of a version that did not note its battles is one of its own snapshots' battles.
+    old = shutil.copytree(run, tmp_path / "old")
+    state = json.loads((old / "ladder/ladder.json").read_text())
+    del state["battle"]
+    (old / "ladder/ladder.json").write_text(json.dumps(state))
+    assert call(tmp_path, "gate", str(old), *line[2:], str(outside)) == found
+    assert set(played) == {("starter", 500)}
+    make_bot(seed=2, spec=BattleSpec(decision_ms=250)).save(tmp_path / "quick")
+    capsys.readouterr()
+    assert main([*line, str(tmp_path / "quick")]) == 2
+    err = capsys.readouterr().err
+    assert "cannot play these battles: battle.decision_ms 250 there and 500 here" in err
+    assert err.count("error: ") == 1
+    assert len(played) == 3
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ from royale_lightning.metrics.declarations import undeclared
 from royale_lightning.parts import part
 from royale_lightning.tools.report import page, strength, svg, write_report
 from royale_lightning.tools.report.read import read_run
-from tests.cli.tiny_run import PPOSettings, TinyData, TinyModule
 from tests.support.bots import make_bot
+from tests.support.tiny_run import PPOSettings, TinyData, TinyModule
 
 CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
 

@@ -8,8 +8,8 @@ import shutil
 from multiprocessing import shared_memory
 from pathlib import Path
 
-from ..errors import UserError
-from ..metrics.process import MB
+from ...errors import UserError
+from ...metrics.process import MB
 
 #: Where Linux keeps shared memory; other systems show none.
 SHM = Path("/dev/shm")
