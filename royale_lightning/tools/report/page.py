@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from ...battle.round import START_KINDS, TRUE
 from ...metrics.declarations import METRICS
+from ...metrics.intervals import Z95
 from . import strength, svg
 from .read import Run
 from .svg import Series, number
@@ -135,9 +136,10 @@ def _rating_table(run: Run, ratings: Ratings, champion: str | None) -> list[list
         role += (", " if role else "") + "champion" if r.player == champion else ""
         over = ratings.difference(r.player, champion or "")
         # Without a champion there is nobody to be compared with, and the rating's own error is all there is.
-        told = f"± {1.96 * r.se:.0f}" if over is None else f"{over.elo:+.0f} ± {1.96 * over.se:.0f}"
-        told = "" if r.player == champion else told.replace(" ", _SPACE)
-        rows.append([strength.short(r.player), f"{r.elo:.0f}", told, r.games, role])
+        told = f"± {Z95 * r.se:.0f}" if over is None else f"{over.elo:+.0f} ± {Z95 * over.se:.0f}"
+        told = "" if r.player == champion or r.separable else told.replace(" ", _SPACE)
+        rating = f"about{_SPACE}{r.elo:.0f}" if r.separable else f"{r.elo:.0f}"
+        rows.append([strength.short(r.player), rating, told, r.games, role])
     return rows
 
 
