@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -20,38 +19,42 @@ ROOT = Path(__file__).parents[2]
 FULL = Path("/dev/full")
 
 
-def start(folder: Path, run: str, stdout: int | IO[bytes]) -> subprocess.Popen[bytes]:
-    """Four iterations of the stand-ins in a process of their own."""
-    return subprocess.Popen(
-        [sys.executable, TINY, "fit", "--stop.iterations", "4", "--run_dir", run], cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
-    )
-
-
 def rows(run: Path) -> int:
     return len((run / "metrics.jsonl").read_text().splitlines())
 
 
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
 def test_a_reader_that_leaves_and_a_full_disk_end_nothing(tmp_path: Path) -> None:
     # The parent's own end of the pipe is closed before a line is written, as `| true` does.
     read, write = os.pipe()
-    gone = start(tmp_path, "gone", write)
+    with FULL.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, TINY, "fit", "--stop.iterations", "4", "--run_dir", "run"], cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=write, stderr=sink,
+        )
     os.close(read)
     os.close(write)
-    full = None
-    if FULL.exists():
-        with FULL.open("wb") as sink:
-            full = start(tmp_path, "full", sink)
-    _, said = gone.communicate()
-    assert gone.returncode == 0, said.decode()
-    assert rows(tmp_path / "gone") == 4
-    assert b"BrokenPipe" not in said
-    assert b"could be shown" not in said, "a reader that leaves does so on purpose"
-    if full is not None:
-        _, said = full.communicate()
-        assert full.returncode == 0, said.decode()
-        assert rows(tmp_path / "full") == 4
-        assert said.decode().count("not all that was printed could be shown: No space left on device") == 1
+    assert process.wait() == 0
+    assert rows(tmp_path / "run") == 4
+
+
+def test_a_run_says_once_that_its_log_is_not_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.support import tiny_run
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.chdir(tmp_path)
+    lost = "not all that was printed could be shown: No space left on device"
+    for stream, told in ((Full(), [lost]), (Broken(), [])):
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert tiny_run.main(["fit", "--run_dir", type(stream).__name__, "--stop.iterations", "1"]) == 0
+        assert rows(tmp_path / type(stream).__name__) == 1
+        assert [x for x in capsys.readouterr().err.splitlines() if "could be shown" in x] == told
+        monkeypatch.delenv("ROYALE_LIGHTNING_RUN_DIR")
 
 
 def test_a_tool_that_has_the_screen_alone_says_that_it_was_lost() -> None:
