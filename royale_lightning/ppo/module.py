@@ -145,9 +145,8 @@ class SelfPlayModule(pl.LightningModule):
     def on_train_epoch_start(self) -> None:
         data = data_of(self.trainer)
         self._begun += 1
-        # Twice: before its first update the heads of an untrained network are zeroed, and hide what is wrong below
-        # them. With an overlap only the first rollout of all was played by the very weights that learn from it.
-        self._check_due = self.global_step == 0 if data.rollout.overlap else self._begun <= 2
+        # Twice: before its first update the heads of an untrained network are zeroed, and hide what is wrong below.
+        self._check_due = self._begun <= 2
         self.numbers = self.ppo.at(data.game_steps)
         for group in self.optimizers().param_groups:  # type: ignore[union-attr]
             critic = group.get("name") == "critic"
@@ -328,7 +327,9 @@ class SelfPlayModule(pl.LightningModule):
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         if self._check_due:
             self._check_due = False
-            self.check_ratio()
+            data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+            if not data.lag:  # with an overlap only the first rollout of all was played by these very weights
+                self.check_ratio()
 
     @property
     def ratio_tolerance(self) -> float:

@@ -237,6 +237,7 @@ class Replay:
         self.layout, self.first = bare.layout, bare.first
         self._since: float | None = None
         self._warm = WARM
+        self._times = 0
 
     def collect(self, *_: Any, **__: Any) -> Rollout:
         """In the place of a collector."""
@@ -252,7 +253,8 @@ class Replay:
                 sides.discard()
             else:
                 sides.close_slice()
-        out = again(self.rollout)
+        out = dataclasses.replace(again(self.rollout), lag=self._times)
+        self._times += 1
         self._since = time.perf_counter()
         return out
 
