@@ -117,8 +117,8 @@ def _to_wandb(run: Any, trainer: Trainer, pages: Mapping[str, Path]) -> None:
     import wandb
 
     from ..bots.plays import read_plays
-    from ..tools.report.behaviour import count_plays
-    from ..tools.report.svg import heat
+    from ..report.behaviour import count_plays
+    from ..report.svg import heat
 
     shown: dict[str, Any] = {}
     for what in _SHOWN:

@@ -8,16 +8,11 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
+from ..metrics.row import PARTS
 from ..run.screen import say
 from .base import LoggedCallback, Phase, RunCallback, game_steps, iteration_row
 from .loggers import log_settings
 from .resume_rules import identity_of
-
-#: The parts an iteration's time is made of, beside ``time/rest``. Not all are in every row.
-PARTS = (
-    "step", "inference", "wait", "collect_other", "update", "measure", "restarts", "ladder", "replays", "callbacks",
-    "checkpoint",
-)
 
 
 class MetricLog(LoggedCallback):

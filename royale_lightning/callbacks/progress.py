@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..battle.players import LEARNER, is_scripted, short_name
+from ..report.dashboard import LEAST_HEIGHT, LEAST_WIDTH, View, dashboard
 from ..run.screen import Screen, say
 from .base import (
     Phase,
@@ -29,7 +30,6 @@ from .base import (
     iteration_row,
     iterations_done,
 )
-from .dashboard import LEAST_HEIGHT, LEAST_WIDTH, View, dashboard
 from .stopping import StopAfter
 
 #: Seconds between two lines where the output is no terminal: readable in a log file, and no flood.

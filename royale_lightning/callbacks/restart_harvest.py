@@ -20,8 +20,7 @@ from ..restarts.shares import StartShares
 from ..rollout.data import data_of
 from ..run.screen import say
 from .base import Phase, RunCallback, add_seconds, callbacks_of, is_dry, iteration_row, iterations_done
-from .route_curriculum import RouteCurriculum
-from .start_shares import met_by_name, progress_of, share_schedule
+from .route_curriculum import RouteCurriculum, met_by_name, progress_of, share_schedule
 
 
 class RestartHarvest(RunCallback):

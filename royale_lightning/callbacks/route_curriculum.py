@@ -9,21 +9,56 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
-from ..battle.players import LEARNER, is_scripted
+from ..battle.players import LEARNER, is_scripted, scripted_player
 from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
 from ..bots.bot import Bot
 from ..bots.evaluate import PlannedGame, Policy, Referee
 from ..errors import UserError
-from ..ppo.schedule import Scheduled
+from ..ppo.schedule import Schedule, Scheduled, progress, schedule_of
 from ..restarts.route_work import Game, RouteSettings, RouteWork
 from ..restarts.routes.curriculum import CurriculumSettings
 from ..restarts.routes.store import StoreSettings
 from ..restarts.session import RestartSession
+from ..restarts.shares import TRUE_RESERVE
 from ..rollout.data import data_of
 from ..run.screen import say
 from .base import Phase, RunCallback, add_seconds, game_steps, iteration_row
-from .start_shares import met_by_name, scripted_names, share_schedule
+
+#: Points of a schedule that are looked at for a share nobody can have.
+_LOOKS = 20
+
+
+def share_schedule(share: Scheduled, where: str) -> Schedule:
+    """A scheduled share of the game steps.
+
+    Raises:
+        UserError: it is no share, or leaves true starts too little.
+    """
+    schedule = schedule_of(share, where)
+    most = 1.0 - TRUE_RESERVE
+    for i in range(_LOOKS + 1):
+        if not 0.0 <= (value := schedule(i / _LOOKS)) <= most:
+            raise UserError(
+                f"{where} becomes {value:g}; give a share of the game steps from 0 to {most:g}, for the rest belongs "
+                "to true starts"
+            )
+    return schedule
+
+
+def progress_of(trainer: Trainer, module: Any) -> float:
+    """How far the run is on the horizon that all its schedules share."""
+    return progress(game_steps(trainer), module.ppo.horizon_game_steps)
+
+
+def scripted_names(trainer: Trainer) -> list[str]:
+    """The scripted opponents that the run names, as players are named."""
+    return [scripted_player(n) for n in data_of(trainer).opponents.scripted_opponents]
+
+
+def met_by_name(trainer: Trainer) -> set[str]:
+    """Whom the training can meet by name now: its scripted opponents and the pool's snapshots."""
+    return {*scripted_names(trainer), *data_of(trainer).ladder.table().snapshots}
 
 
 class RouteCurriculum(RunCallback):

@@ -35,7 +35,7 @@ TOOLS = {
     "play": ("royale_lightning.tools.play", "play one battle and write its replay"),
     "ladder": ("royale_lightning.tools.ladder", "list a run's snapshots, ratings and results"),
     "exploit": ("royale_lightning.tools.exploit", "train a best response to a frozen bot and score it"),
-    "report": ("royale_lightning.tools.report", "write a run's report as one HTML page"),
+    "report": ("royale_lightning.report", "write a run's report as one HTML page"),
     "export": ("royale_lightning.tools.export", "export a bot to other formats"),
     "verify-resume": ("royale_lightning.tools.verify_resume", "prove that a resumed run equals an unbroken one"),
 }

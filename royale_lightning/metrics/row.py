@@ -5,6 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+#: The parts an iteration's time is made of, beside ``time/rest``. Not all are in every row.
+PARTS = (
+    "step", "inference", "wait", "collect_other", "update", "measure", "restarts", "ladder", "replays", "callbacks",
+    "checkpoint",
+)
+
 
 class MetricRow:
     """An iteration's row, and what is noted for the next one. The data module of a run holds it."""

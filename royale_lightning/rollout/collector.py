@@ -29,8 +29,8 @@ from ..run.screen import say
 from .advantage import Cells
 from .frame_index import FrameIndex
 from .lost_battles import Voids
+from .minibatch import Staging
 from .plan import StartAuthority
-from .staging import Staging
 
 #: Longest random start of a battle, in game steps; most battles last 360.
 STAGGER_STEPS = 300

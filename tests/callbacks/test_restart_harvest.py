@@ -18,10 +18,10 @@ from royale_lightning.battle.save_state import SaveStateCodec
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.stamp import Stamp, stamp_of
 from royale_lightning.callbacks import RestartHarvest
-from royale_lightning.callbacks.metric_log import PARTS
 from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
 from royale_lightning.metrics.declarations import undeclared
+from royale_lightning.metrics.row import PARTS
 from royale_lightning.restarts.pool.bank_import import read_any_bank
 from royale_lightning.restarts.pool.pool import PoolSettings, RestartPool
 from royale_lightning.restarts.records.bank import read_bank, write_bank

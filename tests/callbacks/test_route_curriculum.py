@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from royale_lightning.callbacks import RouteCurriculum
-from royale_lightning.callbacks.metric_log import PARTS
 from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
 from royale_lightning.metrics.declarations import undeclared
+from royale_lightning.metrics.row import PARTS
 from royale_lightning.restarts import route_work
 from royale_lightning.tools.verify_resume import first_difference
 

@@ -14,10 +14,10 @@ import pytest
 from royale_lightning.battle.actions import ActionLayout
 from royale_lightning.battle.round import EpisodeRecord
 from royale_lightning.battle.rows.layout import Loss
-from royale_lightning.callbacks.metric_log import PARTS
 from royale_lightning.metrics.declarations import METRICS, declared, repeats, undeclared
 from royale_lightning.metrics.process import process_figures
 from royale_lightning.metrics.readme import PATH, page
+from royale_lightning.metrics.row import PARTS
 from royale_lightning.restarts.row_metrics import curriculum_figures, pool_figures
 from royale_lightning.rollout.measures import (
     SEAT_LEAST,

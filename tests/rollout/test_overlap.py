@@ -23,9 +23,9 @@ from royale_lightning.nn.protocol import ActorCritic
 from royale_lightning.ppo.module import SelfPlayModule
 from royale_lightning.rollout.collector import Cancelled, Collector
 from royale_lightning.rollout.data import SelfPlayData, data_of, inputs_of
+from royale_lightning.rollout.minibatch import Staging
 from royale_lightning.rollout.overlap import Ahead
 from royale_lightning.rollout.settings import RolloutSettings
-from royale_lightning.rollout.staging import Staging
 from tests.support.rollouts import same
 
 BATTLES = 4

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..metrics.intervals import Z95
-from .metric_log import PARTS
+from ..metrics.row import PARTS
 
 #: A terminal smaller than this gets the line instead: the panel would be cut, or redrawn over what scrolled away.
 LEAST_WIDTH, LEAST_HEIGHT = 72, 22

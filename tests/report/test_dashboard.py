@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from royale_lightning.callbacks.dashboard import (
+from royale_lightning.report.dashboard import (
     LEAST_HEIGHT,
     LEAST_WIDTH,
     View,

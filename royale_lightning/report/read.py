@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from ...bots.plays import BattlePlays, read_plays
-from ...errors import UserError
+from ..bots.plays import BattlePlays, read_plays
+from ..errors import UserError
 from .behaviour import Behaviour, count_plays
 
 Row = dict[str, Any]

@@ -27,8 +27,8 @@ from royale_lightning.errors import UserError
 from royale_lightning.ladder.gate.verdict import Condition, Verdict
 from royale_lightning.metrics.declarations import undeclared
 from royale_lightning.parts import part
-from royale_lightning.tools.report import page, strength, svg, write_report
-from royale_lightning.tools.report.read import read_run
+from royale_lightning.report import page, strength, svg, write_report
+from royale_lightning.report.read import read_run
 from tests.support.bots import make_bot
 from tests.support.tiny_run import PPOSettings, TinyData, TinyModule
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...bots.plays import BattlePlays, Board
+from ..bots.plays import BattlePlays, Board
 
 
 @dataclass

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from ...bots.plays import Board
+from ..bots.plays import Board
 
 #: Colours of the page's style; a line or layer beyond them repeats one.
 COLOURS = 8

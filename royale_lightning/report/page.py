@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from ...battle.round import START_KINDS, TRUE
-from ...metrics.declarations import METRICS
-from ...metrics.intervals import Z95
+from ..battle.round import START_KINDS, TRUE
+from ..metrics.declarations import METRICS
+from ..metrics.intervals import Z95
 from . import strength, svg
 from .read import Run
 from .svg import Series, number
 
 if TYPE_CHECKING:
-    from ...ladder.ratings.rating import Ratings
+    from ..ladder.ratings.rating import Ratings
 
 #: Parts of an iteration's time, in the order they are stacked. What is left of the whole is "rest".
 TIME_PARTS = [

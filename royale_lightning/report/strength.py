@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...battle.players import LEARNER, LIVE, is_live, is_scripted, short_name
-from ...metrics.intervals import Z95, wilson
+from ..battle.players import LEARNER, LIVE, is_live, is_scripted, short_name
+from ..metrics.intervals import Z95, wilson
 from .read import Row, Run
 from .svg import Series
 
 if TYPE_CHECKING:
-    from ...ladder.ratings.rating import Rating, Ratings
-    from ...ladder.results import Result
+    from ..ladder.ratings.rating import Rating, Ratings
+    from ..ladder.results import Result
 
 #: Least battles of one point of a score's curve, and most points; the interval says how little ten battles are.
 _BATTLES, _CURVE = 10, 40
@@ -26,7 +26,7 @@ _PLAYERS = 14
 
 def results_of(run: Run) -> list[Result]:
     """The log's battles; lines of another shape are left out."""
-    from ...ladder.results import Result
+    from ..ladder.results import Result
 
     out = []
     for row in run.results:
@@ -100,7 +100,7 @@ def rating_curve(run: Run) -> list[Series]:
 
 def ratings_of(run: Run) -> Ratings | None:
     """The run's own rater's fit over the rated battles of its present context; None without any."""
-    from ...ladder.published import present, rater_of
+    from ..ladder.published import present, rater_of
 
     state = run.ladder or {}
     ratings = rater_of(state).rate(present(results_of(run), state).results)

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import UserError
-from ...run.atomic import write_atomic
+from ..errors import UserError
+from ..run.atomic import write_atomic
+from ..run.screen import say
 
 _EPILOG = """\
 The page needs no network and nothing beside it: charts are drawn in it, replays are packed into it. It shows what the
@@ -31,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     if args.replays < 0:
         raise UserError(f"replays is {args.replays}; give 0 or more")
     path = write_report(args.run, args.out, replays=args.replays)
-    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+    say(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 
 
