@@ -19,7 +19,7 @@ from ..battle.spec import BattleSpec
 from ..errors import UserError
 from ..parts import digest_path
 from .bot import Bot
-from .bot_files import RECORD, WEIGHTS, BotRecord, DamagedBot, Weights, read_bot, write_bot
+from .bot_files import WEIGHTS, BotRecord, DamagedBot, Weights, read_bot, write_bot
 
 FOLDER = "snapshots"
 
@@ -170,13 +170,3 @@ class SnapshotStore:
         except OSError:
             return None
         return aside
-
-
-def snapshot_record(path: Path) -> BotRecord:
-    """The record beside the weights, without reading them: for listings."""
-    file = path / RECORD
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise UserError(f"{str(file)!r} cannot be read as a bot's record ({problem})") from problem
-    return BotRecord.from_dict(value, repr(str(file)))

@@ -41,37 +41,46 @@ class PPOSettings:
             and apart from when the run stops. A million is some twenty minutes on two cores, enough for a
             first bot.
         learning_rate: Adam's step; may be scheduled. 7e-4 falling to a tenth scored 0.95 and more against
-            every scripted opponent after ten minutes of our trial on two cores; longer runs want less.
+            every scripted opponent after ten minutes of our trial on two cores; longer runs want less. Raise it when
+            the KL stays far below ``kl_limit``, lower it when most iterations stop after one PPO epoch.
         critic_learning_rate: the critic group's own step, or null for the actor's; may be scheduled. Nothing
             measured speaks for two.
         adam_eps: 1e-8, PyTorch's own. PPO's customary 1e-5 exceeds the root of the second moment for 95-99 %
             of RoyaleLearn's actor coordinates, which turned Adam into a tiny SGD and froze its policy.
         adam_betas: PyTorch's own; an iteration has tens of steps, so a longer memory would span policies.
-        ppo_epochs: passes over a rollout; 3 as in that trial, with the KL stop behind them.
+        ppo_epochs: passes over a rollout; 3 as in that trial, with the KL stop behind them. Raise it when battles are
+            dear and ``ppo/ppo_epochs_done`` always reaches it, lower it when it hardly ever does.
         kl_limit: mean KL (nats, over choice rows) beyond which no further PPO epoch begins; null never stops.
-            0.03 let the trial learn fast and stay stable.
-        clip_range: how far the probability ratio pays; may be scheduled. 0.2 is the paper's.
+            0.03 let the trial learn fast and stay stable. Lower it when the score swings from one iteration to the
+            next, raise it when it creeps and nothing swings.
+        clip_range: how far the probability ratio pays; may be scheduled. 0.2 is the paper's. Lower it when
+            ``ppo/clip_fraction`` stays above a third; raising it has rarely helped anybody.
         dual_clip: floor of the objective for a negative advantage, in advantages, at least 1; null for none.
             3 is the paper's: a far-off opponent mixture can give a huge ratio, and then a huge step.
         value_coef: weight of the value loss (half the squared error). 0.5 is customary, and actor and critic
-            share one gradient clip.
+            share one gradient clip. Raise it when ``ppo/explained_variance`` stays low, lower it when the clip
+            (``gradient_clip_val``) acts on every step and the value loss is what fills it.
         value_clip: pessimistic clip of the value's move, in units of the (scaled) return; null for none, for
             it hurts or does nothing (Andrychowicz et al. 2021).
-        entropy_play: bonus per nat of wait or play; may be scheduled. The trial's 0.01.
+        entropy_play: bonus per nat of wait or play; may be scheduled. The trial's 0.01. Raise it when
+            ``ppo/entropy_play`` collapses before the score rises, lower it when it never falls.
         entropy_choice: bonus per nat of which card or button, times the chance to play; may be scheduled.
             Equal to ``entropy_play`` the two are a bonus on the wait-or-which-card entropy as a whole, as in
             the trial.
         entropy_tile: bonus per nat of the tile; may be scheduled. A twentieth, because the tile has up to 6.4
-            nats, and at the same price the cheapest gain would be to aim at random.
-        gamma: discount per game step; may be scheduled. 0.998 sees 500 steps, a battle, and still hurries.
-        gae_lambda: credit decay per game step: 0.97 x 0.998 sees about 31 steps, 16 s, the life of a push.
+            nats, and at the same price the cheapest gain would be to aim at random. Raise it when all cards go to
+            one tile, lower it when ``ppo/entropy_tile`` stays near 6.
+        gamma: discount per game step; may be scheduled. 0.998 sees 500 steps, a battle, and still hurries. Raise it
+            for rewards that come at the end alone, lower it when returns are noise.
+        gae_lambda: credit decay per game step: 0.97 x 0.998 sees about 31 steps, 16 s, the life of a push. Raise it
+            while the critic explains little, lower it when advantages are mostly noise, as with random decks.
         advantage: the estimator, a part; ``gae`` skips forced rows exactly.
         normalise_advantage: standardise advantages over the iteration's choice rows, so that the entropy
             bonus means the same early and late.
         scale_returns: divide rewards by the running deviation of episode returns, so that a reward of any
             size trains at the same rates. Near 1, hence harmless, under the default reward.
         reward_clip: bound of a scaled reward's size, in return deviations; null for none. 10 touches
-            accidents only; clipped rewards are counted.
+            accidents only; clipped rewards are counted. Raise it when ``rollout/rewards_clipped`` is not 0.
     """
 
     horizon_game_steps: int = 1_000_000

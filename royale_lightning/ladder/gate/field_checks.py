@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...battle.streams import generator
-from ..ratings.rating import Expected
+from ..ratings.rating import Expected, Ratings
 from ..seeds import anchor_seeds, gate_seeds
 from .pairs import PairRequest, PairTable
-from .strata import stratified_sample
 from .verdict import Condition, GateContext
 
 #: A gate's stage: yields the pairs it wants played and is sent their scores, one ``[pairs, 2]`` per request.
@@ -160,3 +159,24 @@ def _held(sample: Sequence[str], scores: Sequence[np.ndarray], expected: Expecte
     else:
         why = "holds against the sample of the pool"
     return Condition("pool", not collapsed and z >= limit, why, battles, numbers)
+
+
+def stratified_sample(
+    pool: Sequence[str], ratings: Ratings, members: int, rng: np.random.Generator
+) -> list[str]:
+    """One member from each of ``members`` equal-count strata of the pool, by rating.
+
+    A plain draw from a pool of many late, near-equal snapshots would hardly ever meet an early one.
+
+    Args:
+        pool: ids; those without a rating are left out, since nobody knows which stratum they belong to.
+        ratings: of the pool.
+        members: how many; all of the pool if it has no more.
+        rng: of a named stream.
+
+    Returns:
+        Distinct ids, weakest first.
+    """
+    rated = sorted((r.elo, p) for p in set(pool) if (r := ratings.of(p)) is not None)
+    strata = np.array_split(np.arange(len(rated)), min(members, len(rated))) if rated else []
+    return [rated[int(rng.choice(stratum))][1] for stratum in strata]

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from royale_lightning.errors import UserError
-from royale_lightning.ladder.gate.field_checks import against_anchors, looks
+from royale_lightning.ladder.gate.field_checks import against_anchors, looks, stratified_sample
 from royale_lightning.ladder.gate.gate import GATES, PromotionGate, SprtGate, WilsonGate, run_gate
 from royale_lightning.ladder.gate.pairs import PairRequest, PairTable
 from royale_lightning.ladder.gate.sprt import ACCEPT, REJECT, Sprt
-from royale_lightning.ladder.gate.strata import stratified_sample
 from royale_lightning.ladder.gate.verdict import GateContext, Verdict
 from royale_lightning.ladder.ratings.matches import count_matches
 from royale_lightning.ladder.ratings.rating import ANCHOR, DavidsonRater, Ratings
