@@ -58,7 +58,7 @@ _TRIM_EVERY = 16
 #: What a run's state must hold to go on.
 _STATE = ("scaler", "ladder", "scores", "ranks", "ahead", "table_metrics")
 #: What belongs to one fit of this process, and no copy can have.
-_OF_A_FIT = ("trainer", "_source", "_dataset", "_ahead", "starts", "demonstrations")
+_OF_A_FIT = ("trainer", "_source", "_dataset", "_ahead")
 
 
 def _give_back_memory() -> None:
@@ -355,7 +355,8 @@ class SelfPlayData(pl.LightningDataModule):
     def __getstate__(self) -> dict[str, Any]:
         """Of a copy (``copy.deepcopy``, ``pickle``), as tuners make: settings and where the run stands, for a fit of
         its own; battles, processes and the Trainer stay here."""
-        return {k: v for k, v in vars(self).items() if k != "collector"} | dict.fromkeys(_OF_A_FIT)
+        kept = {k: v for k, v in vars(self).items() if k != "collector"}
+        return kept | dict.fromkeys(_OF_A_FIT) | {"plan": RunPlan()}
 
     def identity_fields(self) -> dict[str, Any]:
         """What of this module decides a run (:mod:`royale_lightning.run.identity`): settings, engine, bots."""

@@ -46,7 +46,7 @@ def test_a_fresh_process_loads_it_without_running_code(fit: Fit, tmp_path: Path)
     code = (
         "import sys, torch; c = torch.load(sys.argv[1], weights_only=True); "
         "assert c['royale_lightning']['format_version'] == 3; assert 'lightning' not in sys.modules; "
-        "say(sorted(c['callbacks']), c['hyper_parameters'])"
+        "print(sorted(c['callbacks']), c['hyper_parameters'])"
     )
     path = str(tmp_path / "checkpoints/last.ckpt")
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)

@@ -136,7 +136,7 @@ def test_the_learner_is_rated_and_the_log_refits_to_the_same_numbers(straight: P
         "import json, sys; from pathlib import Path; from royale_lightning.ladder.ratings.rating import DavidsonRater\n"
         "from royale_lightning.ladder.results import read_results\n"
         "r = DavidsonRater().rate(reversed(list(read_results(Path(sys.argv[1])))))\n"
-        "say(json.dumps({x.player: {'rating': x.elo, 'se': x.se, 'games': x.games, 'separable': x.separable}"
+        "print(json.dumps({x.player: {'rating': x.elo, 'se': x.se, 'games': x.games, 'separable': x.separable}"
         " for x in r.table}))"
     )
     out = subprocess.run(

@@ -154,7 +154,7 @@ def test_wandb_that_does_not_begin_is_one_sentence(tmp_path: Path, mode: str, wh
         "from pathlib import Path\nfrom royale_lightning.errors import UserError\n"
         "from royale_lightning.callbacks.loggers import named_loggers\n"
         "(logger,) = named_loggers(['wandb'], Path('run'))\n"
-        "try:\n    logger.experiment\nexcept UserError as exc:\n    say(exc)"
+        "try:\n    logger.experiment\nexcept UserError as exc:\n    print(exc)"
     )
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "NETRC"))}
     env = {**keep, "HOME": str(tmp_path), "WANDB_MODE": mode, "PYTHONPATH": os.pathsep.join(sys.path)}

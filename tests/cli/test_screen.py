@@ -14,7 +14,6 @@ import pytest
 from royale_lightning.cli import console as cli
 from royale_lightning.run.screen import Screen, guarded, say, was_lost
 
-TINY = str(Path(__file__).with_name("tiny_run.py"))
 ROOT = Path(__file__).parents[2]
 FULL = Path("/dev/full")
 
@@ -29,7 +28,8 @@ def test_a_reader_that_leaves_and_a_full_disk_end_nothing(tmp_path: Path) -> Non
     read, write = os.pipe()
     with FULL.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, TINY, "fit", "--stop.iterations", "4", "--run_dir", "run"], cwd=tmp_path,
+            [sys.executable, "-m", "tests.support.tiny_run", "fit", "--stop.iterations", "4", "--run_dir", "run"],
+            cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=write, stderr=sink,
         )
     os.close(read)

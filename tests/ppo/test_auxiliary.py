@@ -176,7 +176,9 @@ def test_each_rank_is_shown_rows_of_its_own(network: ActorCritic, batch: Minibat
     for rank in (None, 0, 1, 2):
         trainer = None if rank is None else SimpleNamespace(global_rank=rank)
         term.begin(SimpleNamespace(
-            demonstrations=SimpleNamespace(demonstrations=lambda rng, rows: draws.append(rng.random())),
+            plan=SimpleNamespace(
+                demonstrations=SimpleNamespace(demonstrations=lambda rng, rows: draws.append(rng.random()))
+            ),
             seed=1, iteration=3, trainer=trainer,
         ))
         term(step_of(network, batch))

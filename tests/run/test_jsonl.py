@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from royale_lightning.errors import UserError
@@ -16,6 +16,7 @@ _SCALARS = (st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, 
 _VALUES = st.one_of(*_SCALARS)
 
 
+@settings(deadline=None)  # it waits for the disk
 @given(rows=st.lists(st.dictionaries(st.text(), _VALUES, max_size=3), max_size=4), cut=st.integers(0, 400))
 def test_what_is_read_of_a_log_that_was_cut_anywhere_are_its_first_rows(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], cut: int

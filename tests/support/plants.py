@@ -56,7 +56,7 @@ from royale_lightning.restarts.row_metrics import curriculum_figures, pool_count
 from royale_lightning.restarts.scheduler import StartScheduler
 from royale_lightning.restarts.shares import StartShares
 from royale_lightning.rollout.collector import Collector, Rollout
-from royale_lightning.rollout.data import inputs_of
+from royale_lightning.rollout.data import SelfPlayData, inputs_of
 from royale_lightning.rollout.measures import (
     TrainingScores,
     battle_figures,
@@ -103,6 +103,13 @@ class FakeTrainer:
 
     def __init__(self, folder: Path, datamodule: Any = None) -> None:
         self.default_root_dir, self.datamodule, self.current_epoch = str(folder), datamodule, 0
+
+
+class FakeData(SelfPlayData):
+    """A data module of which a callback sees just these attributes."""
+
+    def __init__(self, **known: Any) -> None:
+        vars(self).update(known)
 
 
 class Rig:
@@ -402,7 +409,7 @@ class LadderRig:
             bot = make_bot(seed=i)
             snapshot = self.ladder.store.add(bot.record, actor_state_dict(bot.network))
             self.ladder.pool.admit(Member(snapshot, "cadence", i, 100 * i))
-        data = SimpleNamespace(ladder=self.ladder, game_steps=100, iteration_metrics=self.ladder.table_metrics)
+        data = FakeData(ladder=self.ladder, game_steps=100, iteration_metrics=self.ladder.table_metrics)
         self.trainer: Any = FakeTrainer(rig.folder, data)
         self.callback = SnapshotPromotion(first_game_steps=10**9)
 
@@ -526,7 +533,7 @@ def another_battle(rig: Rig) -> Pair:
     for chosen in ({}, {"best": replace(WON, commands=[(3, 0, 700)], game_steps=5)}):
         callback = BattleReplays(every=1)
         callback._battles.chosen = dict(chosen)
-        trainer: Any = FakeTrainer(rig.folder, SimpleNamespace(battle=spec, episodes=()))
+        trainer: Any = FakeTrainer(rig.folder, FakeData(battle=spec, episodes=(), iteration_metrics=dict))
         callback.on_train_epoch_end(trainer, rig.module())
         rows.append(dict(iteration_row(trainer)))
     return rows[0], rows[1]

@@ -211,7 +211,7 @@ def test_damaged_snapshots(run: Path, tmp_path: Path, first: int, count: int) ->
     """One that is not what its name stands for leaves the store; another of its kind is not hurt."""
     record, weights, _ = read_bot(run / "bot")
     for seed in range(first, first + count):
-        store = SnapshotStore(tmp_path / f"{seed}")
+        store = SnapshotStore(tmp_path / f"{seed}", sets_aside=True)
         name = store.add(record, weights)
         path = store.path(name) / "actor.safetensors"
         path.write_bytes(damaged(path.read_bytes(), random.Random(seed)))

@@ -291,7 +291,7 @@ def test_too_few_open_files_leave_no_worker_and_no_memory(few_files: Callable[[i
 
 STOPPED = """
 import subprocess, sys
-from royale_lightning.rollout.worker_process import Watchdog
+from royale_lightning.battle.steps.worker_process import Watchdog
 busy = "import time\\nprint(flush=True)\\nfor _ in range(20): time.sleep(0.05)"
 child = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE)
 child.stdout.readline()
