@@ -20,7 +20,7 @@ knows torch.
 
 `declarations.py` declares every key, `alarms.py` judges rows, `shipped.py` lists the alarms, `process.py` reads memory
 and open files, `intervals.py` holds the intervals of scores. What a rollout says is computed in
-`rollout/measures.py`, the update's figures in `ppo/loss.py`, times in `callbacks/metric_log.py`.
+`rollout/measures.py`, the update's figures in `ppo/loss.py`, times where they are spent.
 """
 _ALARMS = """\
 

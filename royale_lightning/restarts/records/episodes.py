@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...battle.players import LEARNER, is_scripted
-from ...battle.round import EpisodeRecord, Situation
+from ...battle.round import EpisodeRecord, SeatCounters, Situation
 from .key import Position
 from .route import Priority, Route, unpack_commands
 
@@ -62,7 +62,6 @@ def record_of(route: Route) -> EpisodeRecord:
     return EpisodeRecord(
         battle=route.source[0], ordinal=route.source[1], players=route.players, seed=route.seed,
         winner=route.seat if last.won else 1 - route.seat if last.lost else -1, truncated=False, ticks=last.end_tick,
-        game_steps=route.last_step, crowns=(0, 0), tower_hp=(0.0, 0.0), returns=(0.0, 0.0), discounted=(0.0, 0.0),
-        choices=(0, 0), plays=(0, 0), leak_steps=(0, 0), commands=unpack_commands(route.commands),
-        state_hash=last.end_hash,
+        game_steps=route.last_step, crowns=(0, 0), tower_hp=(0.0, 0.0), commands=unpack_commands(route.commands),
+        state_hash=last.end_hash, **SeatCounters.pairs(SeatCounters(), SeatCounters()),
     )

@@ -1,0 +1,10 @@
+from .harvest import Harvester as Harvester
+from .moments import MarkerSettings as MarkerSettings
+from .pool.pool import PoolSettings as PoolSettings
+from .pool.pool import RestartPool as RestartPool
+from .records.points import RestartPoint as RestartPoint
+from .records.route import Route as Route
+from .routes.curriculum import CurriculumSettings as CurriculumSettings
+from .routes.store import RouteStore as RouteStore
+from .scheduler import StartScheduler as StartScheduler
+from .session import RestartSession as RestartSession
