@@ -35,8 +35,7 @@ from .matchmaker import OpponentTable, PfspSettings
 from .pfsp import LearnerRecord, PfspTable, pfsp, predicted
 from .pool import Member, Pool
 from .price import PRICES, Prices
-from .published import RESULTS, STATE, battles_of, rated_results, rater_of, write_state
-from .published import read_state as read_state
+from .published import RESULTS, STATE, battles_of, rated_results, rater_of, read_state, write_state
 from .ratings.rating import RATERS, DavidsonRater, Rater, Ratings
 from .results import TRUE_START, LogMark, Result, ResultsLog
 

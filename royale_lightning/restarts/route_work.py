@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from ..battle.players import LEARNER
-from ..battle.players import SCRIPTED as PREFIX
+from ..battle.players import LEARNER, scripted_player
 from ..battle.round import CURRICULUM, TRUE_START, EpisodeRecord, Start
 from ..battle.spec import BattleSpec
 from ..battle.stamp import Stamp
@@ -22,7 +21,7 @@ from .routes.store import RouteStore, StoreSettings
 from .row_metrics import curriculum_counts, curriculum_figures
 
 #: Plays the learner's seat without ever playing a card.
-_PASSIVE = PREFIX + "noop"
+_PASSIVE = scripted_player("noop")
 #: Demonstrations in flight at once: some 40 rows a round, beyond which a forward gets no cheaper per row.
 _SHOWN_AT_ONCE = 64
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ..battle.opponents import EXTRA, LADDER
-from ..battle.players import SCRIPTED as PREFIX
+from ..battle.players import scripted_player
 from ..battle.round import EpisodeRecord, Start
 from ..battle.spec import BattleSpec
 from ..battle.stamp import stamp_of
@@ -134,7 +134,7 @@ class RestartSession:
                 may name others, and a class path in it is nobody's order to import that code.
         """
         self._shares = shares
-        self.scheduler.freeze(iteration, shares, {*met, *(PREFIX + n for n in (*LADDER, *EXTRA))})
+        self.scheduler.freeze(iteration, shares, {*met, *(scripted_player(n) for n in (*LADDER, *EXTRA))})
 
     def close(
         self, played: PlayedIteration, ratings: Mapping[str, Mapping[str, float]]

@@ -50,7 +50,8 @@ def main(argv: Sequence[str]) -> int:
     from ..errors import UserError
     from ..ladder.admission import judge
     from ..ladder.gate.gate import GATES, PromotionGate
-    from ..ladder.ladder import Ladder, read_state
+    from ..ladder.ladder import Ladder
+    from ..ladder.published import read_state
     from ..parts import Part
 
     anchors = [scripted_player(a) for a in args.anchors]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from royale_lightning.battle.opponents import LADDER
-from royale_lightning.battle.players import SCRIPTED as PREFIX
+from royale_lightning.battle.players import scripted_player
 from royale_lightning.ladder.pairing import informative
 from royale_lightning.ladder.ratings.arrow import Arrow, Spread, independent
 from royale_lightning.ladder.ratings.components import strong_components
@@ -25,7 +25,7 @@ from royale_lightning.ladder.schedule import rating_due, rating_games
 
 #: A learner 200 points above the anchor; it never loses to the opponent that never acts.
 STRENGTH = {
-    **{PREFIX + name: -elo for name, elo in zip(LADDER, (3000, 380, 300, 240, 150, 200), strict=True)}, ANCHOR: -200.0
+    **{scripted_player(n): -elo for n, elo in zip(LADDER, (3000, 380, 300, 240, 150, 200), strict=True)}, ANCHOR: -200.0
 }
 
 
@@ -157,7 +157,7 @@ def test_battles_go_where_they_say_something() -> None:
     # Nobody is known: everybody may be anything, and the anchor matters most.
     first = Counter(g.red for g in rating_games("live:0", [], DavidsonRater().rate([]), range(12))[::2])
     assert first.most_common(1)[0][0] == ANCHOR
-    assert set(first) <= {PREFIX + name for name in LADDER}
+    assert set(first) <= {scripted_player(name) for name in LADDER}
 
 
 # ---- what a fit costs --------------------------------------------------------------------------------------------
