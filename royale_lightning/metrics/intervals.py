@@ -122,8 +122,10 @@ def mean_interval(pair_scores: np.ndarray, confidence: float = 0.95) -> ScoreInt
 def _bootstrap(values: np.ndarray, counts: np.ndarray, confidence: float) -> tuple[float, float]:
     """Percentile ends of the mean of seeds with ``counts`` of each of ``values``.
 
-    Counts instead of the seeds themselves: the same distribution, and blind to the order of the seeds.
+    Counts instead of the seeds themselves: the same distribution, and blind to the order of the seeds. A value no seed
+    has is left out: behind it the last share that has one is rounded, and the ends would depend on which were listed.
     """
+    values, counts = values[counts > 0], counts[counts > 0]
     n = int(counts.sum())
     draws = np.random.default_rng(BOOTSTRAP_SEED).multinomial(n, counts / n, size=DRAWS)
     low, high = np.quantile(draws @ values / n, [0.5 - confidence / 2.0, 0.5 + confidence / 2.0])

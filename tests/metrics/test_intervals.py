@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from royale_lightning.metrics.intervals import Z95, mean_interval, score_interval, wilson
@@ -148,6 +148,7 @@ def test_the_quantile_is_the_normal_distributions() -> None:
 # ---- a mean over opponents ---------------------------------------------------------------------------------------
 @settings(max_examples=30, deadline=None)
 @given(_SCORES)
+@example(np.array([0.0, 0.0, 0.25, 0.5, 0.5, 0.5, 0.75]))
 def test_the_mean_over_one_opponent_is_its_score(scores: np.ndarray) -> None:
     assert mean_interval(scores[None]) == score_interval(scores)
 
