@@ -121,24 +121,17 @@ class FrozenActors:
             kind = self._architectures[key]
             if kind.mapped is not None and len(ids) >= STACK_FROM:
                 at, logits = self._together(kind.mapped, ids, snapshots, rows)
-            else:
-                at, logits = self._one_by_one(kind.each, ids, snapshots, rows)
-            mask = unpack(rows[at], self.layout)["action_mask"]
-            action[at] = MaskedCategorical(logits, mask, self.actions).sample(uniforms[at])
+                mask = unpack(rows[at], self.layout)["action_mask"]
+                action[at] = MaskedCategorical(logits, mask, self.actions).sample(uniforms[at])
+                continue
+            for snapshot in ids:
+                at = torch.from_numpy(np.flatnonzero(snapshots == snapshot)).to(self.device)
+                obs = unpack(rows[at], self.layout)
+                # Not functional_call: tiles that are computed on demand would be asked for behind it.
+                kind.each.load_state_dict(self._loaded[snapshot][1], strict=False, assign=True)
+                logits, _ = kind.each(obs)
+                action[at] = MaskedCategorical(logits, obs["action_mask"], self.actions).sample(uniforms[at])
         return action
-
-    def _one_by_one(
-        self, network: ActorCritic, ids: list[str], snapshots: np.ndarray, rows: Tensor
-    ) -> tuple[Tensor, Logits]:
-        places, found = [], []
-        for snapshot in ids:
-            at = torch.from_numpy(np.flatnonzero(snapshots == snapshot)).to(self.device)
-            logits, _ = functional_call(network, self._loaded[snapshot][1], (unpack(rows[at], self.layout),))
-            places.append(at)
-            found.append(logits)
-        if isinstance(found[0], Tensor):
-            return torch.cat(places), torch.cat(found)
-        return torch.cat(places), StagedLogits(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
     def _together(
         self, network: ActorCritic, ids: list[str], snapshots: np.ndarray, rows: Tensor
@@ -165,7 +158,8 @@ class FrozenActors:
         stacked = {k: torch.stack([w[k] for w in weights]) for k in weights[0]}
 
         def one(weights: Weights, obs: Observation) -> Logits:
-            return functional_call(network, weights, (obs,))[0]
+            logits: Logits = functional_call(network, weights, (obs,))[0]
+            return logits
 
         with torch.no_grad(), _mappable_attention(self.device):
             return vmap(one)(stacked, obs)

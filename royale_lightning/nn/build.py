@@ -66,7 +66,7 @@ def _check(network: ActorCritic, inputs: Inputs, name: str) -> None:
         _expect(logits, (2, a.n_actions), "flat logits", name)
     elif isinstance(logits, StagedLogits):
         _expect(logits.choice, (2, a.n_choices), "choice logits", name)
-        _expect(logits.tile, (2, a.slots, a.tiles), "tile logits", name)
+        _expect(logits.all_tiles(), (2, a.slots, a.tiles), "tile logits", name)
     else:
         raise UserError(
             f"{_WHERE}: {name}.forward returned logits of type {type(logits).__name__}, expected StagedLogits or a "

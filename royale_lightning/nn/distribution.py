@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ..battle.actions import NOOP, ActionLayout
 from ..errors import UserError
-from .protocol import StagedLogits
+from .protocol import StagedLogits, TilesOnDemand
 
 #: What an illegal logit becomes. Not ``-inf``: ``0 * -inf`` is NaN in an entropy and in its gradient, while
 #: ``0 * finfo.min`` is 0, and ``exp(finfo.min - anything)`` is exactly 0 all the same.
@@ -40,6 +40,23 @@ class _Taken(NamedTuple):
     in_slot: Tensor
     slot: Tensor
     tile: Tensor
+
+
+class _Tiles(NamedTuple):
+    """Masked tile logits ``[n, tiles]`` of one slot each in ``rows`` (int64 ``[n]``), or in all rows for None."""
+
+    rows: Tensor | None
+    logits: Tensor
+
+    def pick(self, x: Tensor) -> Tensor:
+        """``[n]`` of ``x`` ``[B]``."""
+        return x if self.rows is None else x.index_select(0, self.rows)
+
+    def place(self, x: Tensor, in_slot: Tensor) -> Tensor:
+        """``[B]`` of ``x`` ``[n]``, 0 where no slot is played."""
+        if self.rows is None:
+            return torch.where(in_slot, x, torch.zeros_like(x))
+        return x.new_zeros(in_slot.shape[0]).index_copy(0, self.rows, x)
 
 
 def widest_float(device: torch.device) -> torch.dtype:
@@ -97,7 +114,7 @@ class MaskedCategorical:
                 raise UserError(
                     f"the network returned logits of shape {list(flat.shape)} for {n} rows of {mask.shape[1]} actions"
                 )
-            self._tile = flat[:, 1 : 1 + grid].view(n, actions.slots, actions.tiles)
+            self._tile: Tensor | TilesOnDemand = flat[:, 1 : 1 + grid].view(n, actions.slots, actions.tiles)
             # The logsumexp of a row is its largest logit less that one's log-probability. torch.logsumexp would
             # take exp of the least float, which is 20 times slower on a CPU.
             slot = self._masked_tile.amax(-1) - self.tile_log_probs.amax(-1)
@@ -110,7 +127,8 @@ class MaskedCategorical:
 
     @cached_property
     def _masked_tile(self) -> Tensor:
-        return torch.where(self._tile_mask, self._tile.float(), _ILLEGAL)
+        tile = self._tile if isinstance(self._tile, Tensor) else self._tile.all()
+        return torch.where(self._tile_mask, tile.float(), _ILLEGAL)
 
     @cached_property
     def choice_log_probs(self) -> Tensor:
@@ -127,11 +145,16 @@ class MaskedCategorical:
         plays = self.choice_log_probs[:, 1:]
         return plays.logsumexp(-1) if plays.shape[1] else torch.full_like(plays.sum(-1), _ILLEGAL)
 
-    def _row(self, slot: Tensor) -> Tensor:
-        """Masked tile logits of one slot in each row, ``[B, tiles]``."""
-        at = slot.view(-1, 1, 1).expand(-1, 1, self.actions.tiles)
-        tile, legal = self._tile.gather(1, at).squeeze(1), self._tile_mask.gather(1, at).squeeze(1)
-        return torch.where(legal, tile.float(), _ILLEGAL)
+    def _tiles(self, in_slot: Tensor, slot: Tensor) -> _Tiles:
+        """Masked tile logits of one slot in the rows that play one, or in all rows where finding those would wait."""
+        if isinstance(self._tile, Tensor):
+            at = slot.view(-1, 1, 1).expand(-1, 1, self.actions.tiles)
+            tile, legal = self._tile.gather(1, at).squeeze(1), self._tile_mask.gather(1, at).squeeze(1)
+            return _Tiles(None, torch.where(legal, tile.float(), _ILLEGAL))
+        rows = in_slot.nonzero().squeeze(-1)
+        chosen = slot.index_select(0, rows)
+        tile, legal = self._tile.of(rows, chosen), self._tile_mask[rows, chosen]
+        return _Tiles(rows, torch.where(legal, tile.float(), _ILLEGAL))
 
     def _take(self, action: Tensor) -> _Taken:
         a, grid = self.actions, self.actions.slots * self.actions.tiles
@@ -141,17 +164,19 @@ class MaskedCategorical:
         choice = torch.where(in_slot, slot + 1, torch.where(action > grid, action - grid + a.slots, NOOP))
         return _Taken(choice, in_slot, slot, at - slot * a.tiles)
 
-    def _join(self, choice: Tensor, u: Tensor | None) -> Tensor:
-        """The flat action of a choice, its tile drawn by ``u`` (``[B]``) or, without it, the best."""
+    def _join(self, choice: Tensor, u: Tensor | None) -> tuple[Tensor, _Tiles | None]:
+        """The flat action of a choice, its tile drawn by ``u`` (``[B]``) or, without it, the best; and the tiles' logits
+        it was drawn from."""
         a, grid = self.actions, self.actions.slots * self.actions.tiles
         if not a.slots:
-            return choice
+            return choice, None
         in_slot = (choice > NOOP) & (choice <= a.slots)
         slot = torch.where(in_slot, choice - 1, 0)
-        row = self._row(slot)
-        tile = row.argmax(-1) if u is None else _inverse_cdf(self._wide(row).softmax(-1), u)
+        tiles = self._tiles(in_slot, slot)
+        row = tiles.logits
+        tile = row.argmax(-1) if u is None else _inverse_cdf(self._wide(row).softmax(-1), tiles.pick(u))
         beyond = torch.where(choice > a.slots, choice - a.slots + grid, NOOP)
-        return torch.where(in_slot, 1 + slot * a.tiles + tile, beyond)
+        return torch.where(in_slot, 1 + slot * a.tiles + tiles.place(tile, in_slot), beyond), tiles
 
     # --- acting ---------------------------------------------------------------------------------------------
 
@@ -167,6 +192,16 @@ class MaskedCategorical:
         The first column decides the choice and the second the tile. An illegal action has an interval without
         width and is never drawn, at 0 and just below 1 neither.
         """
+        return self._sample(uniforms)[0]
+
+    @torch.no_grad()
+    def sample_with_log_prob(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`sample`, and :meth:`log_prob` of what it drew, from the same tiles."""
+        action, tiles = self._sample(uniforms)
+        # Not the cached log-probabilities: made here they would have no gradient ever after.
+        return action, self._log_prob(F.log_softmax(self._choice, -1), self._take(action), tiles)
+
+    def _sample(self, uniforms: Tensor) -> tuple[Tensor, _Tiles | None]:
         choice = _inverse_cdf(self._wide(self._choice).softmax(-1), uniforms[:, 0])
         return self._join(choice, uniforms[:, 1])
 
@@ -180,36 +215,38 @@ class MaskedCategorical:
         if self.actions.n_choices == 1:
             return drawn
         best = 1 + self._choice[:, 1:].argmax(-1)
-        return self._join(torch.where(drawn == NOOP, drawn, best), None)
+        return self._join(torch.where(drawn == NOOP, drawn, best), None)[0]
 
     @torch.no_grad()
     def mode(self) -> Tensor:
         """The best choice, wait among them, then its best tile; int64 ``[B]``. See :meth:`sharp` first."""
-        return self._join(self._choice.argmax(-1), None)
+        return self._join(self._choice.argmax(-1), None)[0]
 
     # --- learning -------------------------------------------------------------------------------------------
 
     def log_prob(self, action: Tensor) -> Tensor:
         """float32 ``[B]`` of int64 ``[B]``; exactly 0 where only one action is legal."""
         taken = self._take(action)
-        first = self._first(taken)
-        return first + self._second(taken, self._row(taken.slot)) if self.actions.slots else first
+        tiles = self._tiles(taken.in_slot, taken.slot) if self.actions.slots else None
+        return self._log_prob(self.choice_log_probs, taken, tiles)
 
     def log_prob_and_tile_entropy(self, action: Tensor) -> tuple[Tensor, Tensor]:
         """:meth:`log_prob` and :meth:`entropy_tile_of` of the same actions, sharing their one grid."""
         taken = self._take(action)
-        first = self._first(taken)
         if not self.actions.slots:
+            first = self._log_prob(self.choice_log_probs, taken, None)
             return first, torch.zeros_like(first)
-        row = self._row(taken.slot)
-        return first + self._second(taken, row), torch.where(taken.in_slot, _entropy(row), 0.0)
+        tiles = self._tiles(taken.in_slot, taken.slot)
+        log_prob = self._log_prob(self.choice_log_probs, taken, tiles)
+        return log_prob, tiles.place(_entropy(tiles.logits), taken.in_slot)
 
-    def _first(self, taken: _Taken) -> Tensor:
-        return self.choice_log_probs.gather(-1, taken.choice.unsqueeze(-1)).squeeze(-1)
-
-    def _second(self, taken: _Taken, row: Tensor) -> Tensor:
-        logp = F.log_softmax(row, -1).gather(-1, taken.tile.unsqueeze(-1)).squeeze(-1)
-        return torch.where(taken.in_slot, logp, 0.0)
+    @staticmethod
+    def _log_prob(choice: Tensor, taken: _Taken, tiles: _Tiles | None) -> Tensor:
+        first = choice.gather(-1, taken.choice.unsqueeze(-1)).squeeze(-1)
+        if tiles is None:
+            return first
+        tile = tiles.pick(taken.tile).unsqueeze(-1)
+        return first + tiles.place(F.log_softmax(tiles.logits, -1).gather(-1, tile).squeeze(-1), taken.in_slot)
 
     @cached_property
     def p_wait(self) -> Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .entity_tokens import FIXED, GLOBAL, HAND, NEXT, EntityTokens
-from .protocol import ActorCritic, Inputs, Observation, StagedLogits
+from .protocol import ActorCritic, Inputs, Observation, StagedLogits, TilesOnDemand
 from .ragged_attention import Gather, PackedAttention, PaddedAttention, ScatterReLU, packed, padded
 
 
@@ -55,7 +57,7 @@ class BoardMap(nn.Module):
         # What falls over the edge goes to one cell behind all boards.
         at = torch.where(near < n, near + row.unsqueeze(-1) * n, rows * n).flatten()
         parts = self.kernel(x).view(-1, self.channels)
-        return ScatterReLU.apply(parts.float(), self.bias, at, rows * n).view(rows, n, -1)
+        return ScatterReLU.apply(parts.float(), self.bias, at, rows * n).view(rows, n, self.channels)
 
     def dense(self, x: Tensor, cell: Tensor) -> Tensor:
         """The same for ``[B, E, width]`` and ``[B, E]``: by a one-hot product, as atomic adds do not reproduce."""
@@ -90,6 +92,8 @@ class EntityNetwork(ActorCritic):
 
     _order: Tensor
     _inverse: Tensor
+    _order_one: Tensor
+    _inverse_one: Tensor
 
     def __init__(
         self,
@@ -105,7 +109,8 @@ class EntityNetwork(ActorCritic):
     ) -> None:
         super().__init__()
         a = inputs.actions
-        self.actions, self.heads, self.fixed_shape, self.bucket_rows = a, heads, fixed_shape, bucket_rows
+        self.actions, self.width, self.heads = a, width, heads
+        self.fixed_shape, self.bucket_rows = fixed_shape, bucket_rows
         self.tokens = EntityTokens(inputs, width)
         self.blocks = nn.ModuleList(Block(width, heads, ffn * width) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
@@ -119,6 +124,10 @@ class EntityNetwork(ActorCritic):
         at = torch.arange(a.slots * a.tiles).view(a.tiles_y // 2, a.tiles_x // 2, a.slots, 2, 2)
         self.register_buffer("_order", at.permute(2, 0, 3, 1, 4).flatten(), persistent=False)
         self.register_buffer("_inverse", self._order.argsort(), persistent=False)
+        # The same of a single slot.
+        one = torch.arange(a.tiles).view(a.tiles_y // 2, a.tiles_x // 2, 2, 2).permute(0, 2, 1, 3).flatten()
+        self.register_buffer("_order_one", one, persistent=False)
+        self.register_buffer("_inverse_one", one.argsort(), persistent=False)
         # A tile is its row plus its column plus itself: the sums spread what one tile teaches.
         self.tile_y = nn.Parameter(torch.randn(a.tiles_y, 1, width) * 0.6)
         self.tile_x = nn.Parameter(torch.randn(1, a.tiles_x, width) * 0.6)
@@ -132,34 +141,45 @@ class EntityNetwork(ActorCritic):
             self.wait.bias[0] = wait_logit
 
     def forward(self, obs: Observation) -> tuple[StagedLogits, Tensor]:
-        choice, tile, value = self._batch(obs, actor=True)
-        return StagedLogits(choice, tile), value
+        fixed, board, pooled = self._trunk_of(obs)
+        # The heads run in float32 under autocast too: bfloat16 has 8 bits for a softmax over 576 tiles.
+        with torch.autocast(fixed.device.type, enabled=False):
+            whole, hand = fixed[:, GLOBAL].float(), fixed[:, HAND:NEXT].float()
+            wait = self.wait(whole)
+            choice = torch.cat([wait[:, :1], self.play(hand).squeeze(-1), wait[:, 1:]], -1)
+            tiles: Tensor | TilesOnDemand
+            if isinstance(board, Tensor):
+                tiles = self.all_tiles(hand, board.float())
+            else:
+                tiles = _DrawnTiles(self, hand, board)
+            return StagedLogits(choice, tiles), self._value(whole, pooled)
 
     def value(self, obs: Observation) -> Tensor:
-        return self._batch(obs, actor=False)[0]
+        fixed, _, pooled = self._trunk_of(obs, board=False)
+        with torch.autocast(fixed.device.type, enabled=False):
+            return self._value(fixed[:, GLOBAL].float(), pooled)
 
     def use_static_shapes(self) -> None:
         self.fixed_shape = True
 
-    def _batch(self, obs: Observation, actor: bool) -> list[Tensor]:
-        """``[choice, tile, value]`` or ``[value]``, by whichever path fits the device."""
+    def _value(self, whole: Tensor, pooled: Tensor) -> Tensor:
+        state = torch.cat([whole, pooled.float()], -1)
+        return self.critic_out(F.gelu(self.critic_hidden(state))).squeeze(-1)
+
+    def _trunk_of(self, obs: Observation, board: bool = True) -> tuple[Tensor, Tensor | Scattered | None, Tensor]:
+        """Fixed tokens ``[B, 6, width]``, the board or what it is made of, mean entity ``[B, width]``, by whichever path
+        fits the device."""
         on_cpu = obs["units"].device.type == "cpu"
         fixed = self.fixed_shape if self.fixed_shape is not None else not on_cpu
-        x, board, pooled = self._padded(obs) if fixed else self._packed(obs)
-        # The heads run in float32 under autocast too: bfloat16 has 8 bits for a softmax over 576 tiles.
-        with torch.autocast(x.device.type, enabled=False):
-            x, board = x.float(), board.float()
-            state = torch.cat([x[:, GLOBAL], pooled.float()], -1)
-            value = self.critic_out(F.gelu(self.critic_hidden(state))).squeeze(-1)
-            return [*self._actor(x[:, GLOBAL], x[:, HAND:NEXT], board), value] if actor else [value]
+        return self._padded(obs, board) if fixed else self._packed(obs)
 
     def _trunk(self, x: Tensor, attention: PaddedAttention | PackedAttention) -> Tensor:
         for block in self.blocks:
             x = block(x, attention)
         return self.norm(x)
 
-    def _padded(self, obs: Observation) -> tuple[Tensor, Tensor, Tensor]:
-        """Fixed tokens ``[B, 6, width]``, board ``[B, cells, channels]``, mean entity ``[B, width]``."""
+    def _padded(self, obs: Observation, with_board: bool) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The board is ``[B, cells, channels]``."""
         e, attention = padded(obs)
         b, sizes = obs["units"].shape[0], [e.units.shape[0], e.spells.shape[0], e.shots.shape[0]]
         tokens, shots, cell = self.tokens.entities(e)
@@ -167,35 +187,83 @@ class EntityNetwork(ActorCritic):
         x = torch.cat([self.tokens.fixed(obs), *rows[:2]], 1)
         x = self._trunk(x.flatten(0, 1), attention).view(b, x.shape[1], -1)
         fixed, entities = x[:, :FIXED], x[:, FIXED:]
-        cells = torch.cat([c.view(b, -1) for c in cell.split(sizes)], 1)
-        board = self.map.dense(torch.cat([entities, rows[2].to(x.dtype)], 1), cells)
+        board = None
+        if with_board:
+            cells = torch.cat([c.view(b, -1) for c in cell.split(sizes)], 1)
+            board = self.map.dense(torch.cat([entities, rows[2].to(x.dtype)], 1), cells)
         on = (attention.bias[:, FIXED:] == 0).to(x.dtype)
         pooled = (on.unsqueeze(1) @ entities).squeeze(1)
         return fixed, board, pooled / on.sum(1, keepdim=True).clamp(min=1)
 
-    def _packed(self, obs: Observation) -> tuple[Tensor, Tensor, Tensor]:
-        """The same from the entities that are there."""
+    def _packed(self, obs: Observation) -> tuple[Tensor, Scattered, Tensor]:
+        """The same from the entities that are there; the board is made when its tiles are asked for."""
         b = obs["units"].shape[0]
         e, attention, count = packed(obs, self.bucket_rows, self.heads)
         tokens, shots, cell = self.tokens.entities(e)
         x = self._trunk(torch.cat([self.tokens.fixed(obs).flatten(0, 1), tokens]), attention)
         fixed, entities = x.split([b * FIXED, tokens.shape[0]])
-        board = self.map.sparse(torch.cat([entities, shots.to(x.dtype)]), cell, e.row, b)
         pooled = entities.new_zeros(b, x.shape[-1]).index_add(0, e.row[: tokens.shape[0]], entities)
-        return fixed.view(b, FIXED, -1), board, pooled / count.clamp(min=1).unsqueeze(-1)
+        return fixed.view(b, FIXED, -1), Scattered(entities, shots, cell, e.row), pooled / count.clamp(min=1).unsqueeze(-1)
 
-    def _actor(self, whole: Tensor, hand: Tensor, board: Tensor) -> list[Tensor]:
-        """Choice logits ``[B, n_choices]`` and tile logits ``[B, slots, tiles]``."""
-        a, b = self.actions, whole.shape[0]
-        wait = self.wait(whole)
-        choice = torch.cat([wait[:, :1], self.play(hand).squeeze(-1), wait[:, 1:]], -1)
-        tiles = (self.tile_y + self.tile_x + self.tile).flatten(0, 1)
-        fine = (self.query(hand) * tiles.shape[-1] ** -0.5) @ tiles.mT
+    def all_tiles(self, hand: Tensor, board: Tensor) -> Tensor:
+        """Tile logits ``[B, slots, tiles]`` of hand tokens ``[B, slots, width]`` and a board ``[B, cells, channels]``."""
+        a, b = self.actions, hand.shape[0]
+        fine = (self.query(hand) * self.width**-0.5) @ self._tile_keys().mT
         query = self.map_query(hand).view(b, 4 * a.slots, -1) * board.shape[-1] ** -0.5
         # The board on the left of the product keeps its gradient contiguous.
-        coarse = (board @ query.mT).flatten(1)
+        coarse = self._in_order((board @ query.mT).flatten(1), self._order, self._inverse)
+        return fine + coarse.view(b, a.slots, a.tiles)
+
+    def drawn_tiles(self, hand: Tensor, board: Tensor) -> Tensor:
+        """Tile logits ``[n, tiles]`` of one hand token a row, ``[n, width]``, and its board ``[n, cells, channels]``."""
+        fine = (self.query(hand) * self.width**-0.5) @ self._tile_keys().mT
+        query = self.map_query(hand).view(hand.shape[0], 4, board.shape[-1]) * board.shape[-1] ** -0.5
+        return fine + self._in_order((board @ query.mT).flatten(1), self._order_one, self._inverse_one)
+
+    def _tile_keys(self) -> Tensor:
+        """``[tiles, width]``."""
+        return (self.tile_y + self.tile_x + self.tile).flatten(0, 1)
+
+    @staticmethod
+    def _in_order(coarse: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
         if torch.is_grad_enabled():
-            coarse = Gather.apply(coarse, 1, self._order, self._inverse)
-        else:  # vmap maps no autograd.Function of this form
-            coarse = coarse.index_select(1, self._order)
-        return [choice, fine + coarse.view(b, a.slots, a.tiles)]
+            return Gather.apply(coarse, 1, order, inverse)
+        return coarse.index_select(1, order)  # vmap maps no autograd.Function of this form
+
+
+class Scattered(NamedTuple):
+    """What a board is made of: features of units and spells ``[E, width]`` and of shots ``[P, width]``, and of each, in
+    this order, its cell and its batch row, int64 ``[E + P]``."""
+
+    entities: Tensor
+    shots: Tensor
+    cell: Tensor
+    row: Tensor
+
+    def features(self) -> Tensor:
+        """float32 ``[E + P, width]``."""
+        return torch.cat([self.entities, self.shots.to(self.entities.dtype)]).float()
+
+
+class _DrawnTiles(TilesOnDemand):
+    """Boards and tiles of the rows that play a card."""
+
+    def __init__(self, network: EntityNetwork, hand: Tensor, on_board: Scattered) -> None:
+        self._network, self._hand, self._on_board = network, hand, on_board
+
+    def of(self, rows: Tensor, slot: Tensor) -> Tensor:
+        on, b, n = self._on_board, self._hand.shape[0], rows.shape[0]
+        with torch.autocast(self._hand.device.type, enabled=False):
+            at = rows.new_full((b,), -1).index_copy_(0, rows, torch.arange(n)).index_select(0, on.row)
+            here = (at >= 0).nonzero().squeeze(-1)
+            board = self._network.map.sparse(
+                on.features().index_select(0, here), on.cell.index_select(0, here), at.index_select(0, here), n
+            )
+            return self._network.drawn_tiles(self._hand[rows, slot], board)
+
+    def all(self) -> Tensor:
+        on = self._on_board
+        with torch.autocast(self._hand.device.type, enabled=False):
+            return self._network.all_tiles(
+                self._hand, self._network.map.sparse(on.features(), on.cell, on.row, self._hand.shape[0])
+            )

@@ -33,14 +33,35 @@ class Inputs:
     n_unit_types: int
 
 
+class TilesOnDemand(ABC):
+    """Tile logits that are computed for the rows and slots somebody reads.
+
+    A row reads the tiles of one slot at most, and only where a card is played: of ``[B, slots, tiles]`` that is a
+    tenth. Only a network whose shapes may depend on what was drawn answers so (a CPU waits for nothing).
+    """
+
+    @abstractmethod
+    def of(self, rows: Tensor, slot: Tensor) -> Tensor:
+        """``[n, tiles]`` of ``rows`` (int64 ``[n]``, ascending, none twice), in one ``slot`` each (int64 ``[n]``)."""
+
+    @abstractmethod
+    def all(self) -> Tensor:
+        """``[B, slots, tiles]``."""
+
+
 class StagedLogits(NamedTuple):
     """Unmasked logits in two stages: first wait or which choice, then which tile of a slot.
 
-    ``choice``: float32 ``[B, n_choices]`` (wait, slots, buttons). ``tile``: float32 ``[B, slots, tiles]``.
+    ``choice``: float32 ``[B, n_choices]`` (wait, slots, buttons). ``tile``: float32 ``[B, slots, tiles]``, or what
+    computes parts of that (:meth:`all_tiles` is the tensor either way).
     """
 
     choice: Tensor
-    tile: Tensor
+    tile: Tensor | TilesOnDemand
+
+    def all_tiles(self) -> Tensor:
+        """``[B, slots, tiles]``."""
+        return self.tile if isinstance(self.tile, Tensor) else self.tile.all()
 
 
 class ActorCritic(nn.Module, ABC):

@@ -366,8 +366,7 @@ class Collector:
         obs = unpack(rows, self.layout)
         logits, value = policy(obs)
         dist = MaskedCategorical(logits, obs["action_mask"], self.actions)
-        a = dist.sample(self._uniforms(slots))
-        return a, dist.log_prob(a), value.float()
+        return *dist.sample_with_log_prob(self._uniforms(slots)), value.float()
 
     def _others(self, names: np.ndarray, learner: np.ndarray) -> None:
         """Actions of the snapshots."""

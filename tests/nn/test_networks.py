@@ -44,7 +44,7 @@ def trained(network: nn.Module, seed: int = 0) -> nn.Module:
 
 def outputs(network: nn.Module, obs: dict[str, Tensor]) -> list[Tensor]:
     logits, value = network(obs)
-    return [logits.choice, logits.tile, value]
+    return [logits.choice, logits.all_tiles(), value]
 
 
 def entity(**settings: object) -> EntityNetwork:
@@ -63,9 +63,9 @@ def test_an_untrained_network_waits_and_learns(
     logits, value = network(batch)
     assert isinstance(logits, StagedLogits)
     assert logits.choice.shape == (n, 5)
-    assert logits.tile.shape == (n, 4, 576)
+    assert logits.all_tiles().shape == (n, 4, 576)
     torch.testing.assert_close(logits.choice, torch.tensor([1.5, 0, 0, 0, 0]).expand(n, -1))
-    assert (logits.tile == 0).all()
+    assert (logits.all_tiles() == 0).all()
     assert (value == 0).all()
     torch.testing.assert_close(network.value(batch), value)
     trained(network)
@@ -102,6 +102,40 @@ def test_packed_equals_fixed_shape() -> None:
         torch.testing.assert_close(x, y, atol=1e-5, rtol=1e-5)
     for name, p in results[0][1].items():
         torch.testing.assert_close(p.grad, results[1][1][name].grad, atol=1e-5, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("plays", ["some", "none", "all"])
+def test_tiles_on_demand_are_those_of_all_tiles(plays: str) -> None:
+    """Actions, log-probabilities, entropies and every weight's gradient, whoever plays a card; and the values alone."""
+    network, batch, g = trained(entity()), entity_obs(64), torch.Generator().manual_seed(3)
+    uniforms = torch.rand(64, 2, generator=g, dtype=torch.float64)
+    if plays == "none":
+        batch = {**batch, "action_mask": batch["action_mask"].clone()}
+        batch["action_mask"][:, 1:] = False
+    elif plays == "all":
+        with torch.no_grad():
+            network.wait.bias[0] = -1e4
+    weigh = torch.randn(2, 64, generator=g)
+    found = []
+    for dense in (False, True):
+        network.zero_grad()
+        logits, value = network(batch)
+        assert not isinstance(logits.tile, Tensor)
+        if dense:
+            logits = StagedLogits(logits.choice, logits.all_tiles())
+        d = MaskedCategorical(logits, batch["action_mask"], ACTIONS)
+        action, log_prob = d.sample_with_log_prob(uniforms)
+        played = (action > 0).sum()
+        assert {"none": played == 0, "all": played > 50, "some": 0 < played < 60}[plays]
+        again, entropy = d.log_prob_and_tile_entropy(action)
+        torch.testing.assert_close(log_prob, again)
+        torch.testing.assert_close(network.value(batch), value)
+        (weigh * torch.stack([again, entropy])).sum().backward()
+        actor = parameter_groups(network)[0]
+        assert not [k for k, p in actor.items() if p.grad is None], "ranks wait for every gradient"
+        found.append([action, log_prob, entropy, d.mode(), d.sharp(uniforms), *(p.grad for p in actor.values())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("fixed", [False, True])
@@ -189,7 +223,7 @@ def test_a_snapshot_leaves_the_critic_out() -> None:
     other.load_state_dict(kept, strict=False)
     batch = entity_obs(3)
     with torch.no_grad():
-        torch.testing.assert_close(other(batch)[0].tile, network(batch)[0].tile)
+        torch.testing.assert_close(other(batch)[0].all_tiles(), network(batch)[0].all_tiles())
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -199,7 +233,7 @@ def test_conv_strides_and_buttons(stride: int) -> None:
     network = trained(ConvNetwork(inputs, channels=16, stride=stride))
     logits, value = network(spatial_obs(3))
     assert logits.choice.shape == (3, 7)
-    assert logits.tile.shape == (3, 4, 576)
+    assert logits.all_tiles().shape == (3, 4, 576)
     assert value.shape == (3,)
     assert EntityNetwork(Inputs(INPUTS.layout, buttons, 145, 237))(entity_obs(2))[0].choice.shape == (2, 7)
 
