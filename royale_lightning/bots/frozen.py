@@ -149,7 +149,8 @@ class FrozenActors:
         keep = torch.from_numpy(used).to(self.device)
         if isinstance(logits, Tensor):
             return at, logits.flatten(0, 1)[keep]
-        return at, StagedLogits(*(x.flatten(0, 1)[keep] for x in logits))
+        # With static shapes a network makes all tiles.
+        return at, StagedLogits(*(x.flatten(0, 1)[keep] for x in (logits.choice, logits.all_tiles())))
 
     def _forward(self, network: ActorCritic, weights: list[Weights], rows: Tensor) -> Logits:
         """Logits ``[N, B, ...]`` of rows uint8 ``[N, B, row_bytes]`` by N actors."""

@@ -165,8 +165,8 @@ class MaskedCategorical:
         return _Taken(choice, in_slot, slot, at - slot * a.tiles)
 
     def _join(self, choice: Tensor, u: Tensor | None) -> tuple[Tensor, _Tiles | None]:
-        """The flat action of a choice, its tile drawn by ``u`` (``[B]``) or, without it, the best; and the tiles' logits
-        it was drawn from."""
+        """The flat action of a choice, its tile drawn by ``u`` (``[B]``) or, without it, the best; and the logits of
+        the tiles it is one of."""
         a, grid = self.actions, self.actions.slots * self.actions.tiles
         if not a.slots:
             return choice, None

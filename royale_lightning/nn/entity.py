@@ -151,6 +151,7 @@ class EntityNetwork(ActorCritic):
             if isinstance(board, Tensor):
                 tiles = self.all_tiles(hand, board.float())
             else:
+                assert board is not None
                 tiles = _DrawnTiles(self, hand, board)
             return StagedLogits(choice, tiles), self._value(whole, pooled)
 
@@ -167,8 +168,10 @@ class EntityNetwork(ActorCritic):
         return self.critic_out(F.gelu(self.critic_hidden(state))).squeeze(-1)
 
     def _trunk_of(self, obs: Observation, board: bool = True) -> tuple[Tensor, Tensor | Scattered | None, Tensor]:
-        """Fixed tokens ``[B, 6, width]``, the board or what it is made of, mean entity ``[B, width]``, by whichever path
-        fits the device."""
+        """Fixed tokens ``[B, 6, width]``, the board or what it is made of, mean entity ``[B, width]``.
+
+        By whichever path fits the device.
+        """
         on_cpu = obs["units"].device.type == "cpu"
         fixed = self.fixed_shape if self.fixed_shape is not None else not on_cpu
         return self._padded(obs, board) if fixed else self._packed(obs)
@@ -203,10 +206,11 @@ class EntityNetwork(ActorCritic):
         x = self._trunk(torch.cat([self.tokens.fixed(obs).flatten(0, 1), tokens]), attention)
         fixed, entities = x.split([b * FIXED, tokens.shape[0]])
         pooled = entities.new_zeros(b, x.shape[-1]).index_add(0, e.row[: tokens.shape[0]], entities)
-        return fixed.view(b, FIXED, -1), Scattered(entities, shots, cell, e.row), pooled / count.clamp(min=1).unsqueeze(-1)
+        on_board = Scattered(entities, shots, cell, e.row)
+        return fixed.view(b, FIXED, -1), on_board, pooled / count.clamp(min=1).unsqueeze(-1)
 
     def all_tiles(self, hand: Tensor, board: Tensor) -> Tensor:
-        """Tile logits ``[B, slots, tiles]`` of hand tokens ``[B, slots, width]`` and a board ``[B, cells, channels]``."""
+        """``[B, slots, tiles]`` from hand tokens ``[B, slots, width]`` and the board ``[B, cells, channels]``."""
         a, b = self.actions, hand.shape[0]
         fine = (self.query(hand) * self.width**-0.5) @ self._tile_keys().mT
         query = self.map_query(hand).view(b, 4 * a.slots, -1) * board.shape[-1] ** -0.5
@@ -215,7 +219,7 @@ class EntityNetwork(ActorCritic):
         return fine + coarse.view(b, a.slots, a.tiles)
 
     def drawn_tiles(self, hand: Tensor, board: Tensor) -> Tensor:
-        """Tile logits ``[n, tiles]`` of one hand token a row, ``[n, width]``, and its board ``[n, cells, channels]``."""
+        """``[n, tiles]`` from one hand token a row, ``[n, width]``, and its board ``[n, cells, channels]``."""
         fine = (self.query(hand) * self.width**-0.5) @ self._tile_keys().mT
         query = self.map_query(hand).view(hand.shape[0], 4, board.shape[-1]) * board.shape[-1] ** -0.5
         return fine + self._in_order((board @ query.mT).flatten(1), self._order_one, self._inverse_one)
