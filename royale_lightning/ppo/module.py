@@ -120,10 +120,13 @@ class SelfPlayModule(pl.LightningModule):
             {"params": [*actor.values(), *self.auxiliary.parameters()], "name": "actor"},
             {"params": list(critic.values()), "name": "critic"},
         ]
-        # foreach, not fused: fused Adam and Lightning's clipping refuse each other under mixed precision in 2.6.
+        # One pass over the weights instead of a dozen: on a CPU a tenth of a small minibatch's time. Under mixed precision
+        # Lightning's clipping (2.6) refuses it.
+        mixed = self._trainer is not None and "mixed" in str(self.trainer.precision)
+        kind = {"foreach": True} if mixed else {"fused": True}
         return torch.optim.Adam(
             [g for g in groups if g["params"]], lr=self.numbers.learning_rate, betas=self.ppo.adam_betas,
-            eps=self.ppo.adam_eps, foreach=True,
+            eps=self.ppo.adam_eps, **kind,
         )
 
     def identity_fields(self) -> dict[str, Any]:
