@@ -40,7 +40,10 @@ $(STAMP): pyproject.toml
 	  echo "Royale Lightning needs Python 3.12 or newer; $$(python3 --version 2>&1) is the newest found here (set PYTHON=/path/to/python3.12)" >&2; exit 1; \
 	fi; \
 	[ -x $(BIN)/python ] || $$python -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@# uv unpacks several packages at once, a quarter of pip's time; where it cannot be had, pip does.
+	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check uv >/dev/null 2>&1; then \
+	  $(BIN)/python -m uv pip install --quiet --python $(BIN)/python -e ".[dev]"; \
+	else $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"; fi
 	@touch $(STAMP)
 
 clean:
