@@ -85,8 +85,8 @@ def test_file_and_folder_are_synced_in_the_order_that_a_power_failure_asks_for(
 
 
 def test_nobody_else_renames_a_file_into_place() -> None:
-    """What is replaced elsewhere was there before: a damaged snapshot, a verdict, a control file moved aside."""
-    moved_aside = {"ladder.py", "snapshots.py", "live_control.py"}
+    """What is replaced elsewhere was there before: a damaged snapshot, a control file moved aside."""
+    moved_aside = {"snapshots.py", "live_control.py"}
     root = Path(royale_lightning.__file__).parent
     found = set()
     for path in root.rglob("*.py"):
