@@ -43,8 +43,8 @@ def keep_bot(trainer: Trainer, path: Path) -> None:
             update_bot(path, folder)
         except OSError as failure:
             raise UserError(
-                f"cannot write the bot {shown(folder)} ({failure.strerror or failure}); its checkpoint {shown(path)} is whole: "
-                f"{remedy(failure)} and continue from it"
+                f"cannot write the bot {shown(folder)} ({failure.strerror or failure}); its checkpoint {shown(path)} "
+                f"is whole: {remedy(failure)} and continue from it"
             ) from failure
 
 
@@ -156,8 +156,8 @@ class RunCheckpoint(RunCallback, Checkpoint):
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
             raise UserError(
-                f"cannot write the checkpoint {shown(path)} ({failure.strerror or failure}); the checkpoints before it are "
-                f"whole: {remedy(failure)} and continue from last.ckpt"
+                f"cannot write the checkpoint {shown(path)} ({failure.strerror or failure}); the checkpoints before it "
+                f"are whole: {remedy(failure)} and continue from last.ckpt"
             ) from failure
         self.last_path = path
         if trainer.is_global_zero:

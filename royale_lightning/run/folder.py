@@ -182,10 +182,11 @@ class RunLock:
             self._lock.acquire()
         except filelock.Timeout:
             raise UserError(
-                f"another process is training in {str(shown(folder))!r}; wait until it has ended, or give another run_dir"
+                f"another process is training in {str(shown(folder))!r}; wait until it has ended, or give another "
+                "run_dir"
             ) from None
         except (OSError, NotImplementedError) as failure:
-            say(f"{shown(folder)} is on a file system without locks ({failure}): see to it that no other run writes there")
+            say(f"{shown(folder)} is on a file system without locks ({failure}): let no other run write there")
 
     def release(self) -> None:
         """Idempotent."""

@@ -143,9 +143,9 @@ def _digest_of(path: Path, end: int) -> hashlib._Hash:
 
 def _not_this_log(path: Path, why: str) -> str:
     return (
-        f"{shown(path)} is not the log that the checkpoint was written with ({why}): the run has gone on from an earlier "
-        "checkpoint since, or the log was changed; continue from checkpoints/last.ckpt of this run, bring the log back "
-        "from a copy, or give another run_dir, where the checkpoint goes on with a log of its own"
+        f"{shown(path)} is not the log that the checkpoint was written with ({why}): the run has gone on from an "
+        "earlier checkpoint since, or the log was changed; continue from checkpoints/last.ckpt of this run, "
+        "bring the log back from a copy, or give another run_dir, where the checkpoint goes on with a log of its own"
     )
 
 

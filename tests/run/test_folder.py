@@ -69,10 +69,10 @@ def test_the_refusal_says_what_helps(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="what is left of a run without a checkpoint"):
         choose("mine", None, "x")
     (folder / "checkpoints/iteration-000003.ckpt").touch()
-    with pytest.raises(UserError, match="already holds a run.*ckpt_path mine/checkpoints/iteration-000003.ckpt"):
+    with pytest.raises(UserError, match=r"already holds a run.*checkpoints/iteration-000003\.ckpt"):
         choose("mine", None, "x")
     (folder / "checkpoints/last.ckpt").touch()
-    with pytest.raises(UserError, match="ckpt_path mine/checkpoints/last.ckpt"):
+    with pytest.raises(UserError, match=r"ckpt_path mine/checkpoints/last\.ckpt"):
         choose("mine", None, "x")
     (tmp_path / "users").mkdir()
     (tmp_path / "users/notes").touch()
