@@ -36,8 +36,9 @@ from .screen import say, shown
 RUN_DIR_ENV = "ROYALE_LIGHTNING_RUN_DIR"
 CHECKPOINTS = "checkpoints"
 LOCK = ".lock"
-#: What a run leaves from its first iteration on; any of them says that a folder holds one.
-_OF_A_RUN = (CHECKPOINTS, "metrics.jsonl", "results.jsonl", "snapshots", "config.yaml", "bot")
+#: What a run leaves from its first iteration on; any of them says that a folder holds one. A config.yaml may be a
+#: user's own.
+_OF_A_RUN = (CHECKPOINTS, "metrics.jsonl", "results.jsonl", "snapshots")
 #: What a start leaves that was killed before it.
 _OF_A_START = (LOCK, JOB_FILE)
 #: Folders that this process made, and may remove again.
