@@ -17,7 +17,7 @@ from ..run.jsonl import JsonLines, Mark
 from ..run.ranks import Ranks
 
 #: What a checkpoint calls the digest of a callback's log.
-_DIGEST = "log_digest"
+LOG_DIGEST = "log_digest"
 
 
 class Phase(IntEnum):
@@ -249,10 +249,10 @@ class LoggedCallback(RunCallback):
         if self._log is not None:
             # The checkpoint must not promise lines that a power failure could still take.
             self._mark = self._log.mark()
-        return {self.offset_key: self._mark.offset, _DIGEST: self._mark.digest}
+        return {self.offset_key: self._mark.offset, LOG_DIGEST: self._mark.digest}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._resume_at = self._mark = Mark(int(state_dict[self.offset_key]), state_dict.get(_DIGEST, ""))
+        self._resume_at = self._mark = Mark(int(state_dict[self.offset_key]), state_dict.get(LOG_DIGEST, ""))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         # Lightning calls no teardown hook after an exception.
