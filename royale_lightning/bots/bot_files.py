@@ -174,7 +174,6 @@ def write_bot(folder: Path, record: BotRecord, weights: Weights) -> None:
     text = json.dumps(record.as_dict(), indent=1, allow_nan=False)
     # Copies: safetensors refuses tensors that share memory, and tied weights do.
     tensors = {k: v.detach().cpu().contiguous().clone() for k, v in weights.items()}
-    folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / WEIGHTS, save(tensors, {_HEADER: text, _SUM: _content(text, tensors)}))
     write_atomic(folder / RECORD, text.encode() + b"\n")
 
@@ -195,7 +194,7 @@ def find(path: str | Path) -> Path:
     Raises:
         UserError: there is neither.
     """
-    p = Path(path)
+    p = Path(path).expanduser()
     if not p.exists():
         p = SHIPPED.get(str(path), p)
     if p.is_file():

@@ -97,7 +97,6 @@ class Scores:
 
     def save(self, path: Path) -> Path:
         """Write the JSON, atomically."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(self.as_dict(), indent=1, allow_nan=False).encode() + b"\n")
         return path
 

@@ -12,6 +12,7 @@ from .progress import Progress
 from .restart_harvest import RestartHarvest
 from .resume_rules import ResumeRules
 from .route_curriculum import RouteCurriculum
+from .run_folder import RunFolder
 from .stopping import SignalStop, StopAfter
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "RouteCurriculum",
     "RunCallback",
     "RunCheckpoint",
+    "RunFolder",
     "SignalStop",
     "SnapshotPromotion",
     "StopAfter",

@@ -16,8 +16,9 @@ from ..errors import UserError
 from ..metrics.alarms import ALARMS, HALT, Alarm, Event, Panel, assemble
 from ..metrics.shipped import shipped_alarms
 from ..parts import Part, PartLike
+from ..run.atomic import write_atomic
 from ..run.ranks import Ranks
-from ..run.screen import say
+from ..run.screen import say, shown
 from .base import LoggedCallback, Phase, datamodule_of, game_steps, is_dry, iteration_row, iterations_done
 
 #: What the bundle of a run that an alarm ended holds: rows to see how it came, battles to see what it plays.
@@ -110,15 +111,14 @@ class Alarms(LoggedCallback):
         run = Path(trainer.default_root_dir)
         folder = run / "bundles" / f"{severe[0]}-{iterations_done(trainer):06d}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             _write(folder / "rows.jsonl", [_finite(r) for r in self._rows])
             _write(folder / "episodes.jsonl", [asdict(e) for e in self._episodes])
-            shown = f"; what led to it lies in {folder}"
+            where = f"; what led to it lies in {shown(folder)}"
         except OSError as failure:  # the run is ending; the checkpoint matters more
-            shown = f"; no bundle was written ({failure.strerror or failure})"
+            where = f"; no bundle was written ({failure.strerror or failure})"
         say(
-            f"the run ends at alarm {', '.join(severe)}{shown}; continue with --ckpt_path "
-            f"{run / 'checkpoints' / 'last.ckpt'}, if need be with --alarms.off '{json.dumps(severe)}'"
+            f"the run ends at alarm {', '.join(severe)}{where}; continue with --ckpt_path "
+            f"{shown(run / 'checkpoints' / 'last.ckpt')}, if need be with --alarms.off '{json.dumps(severe)}'"
         )
 
     # ---- state -------------------------------------------------------------------------------------------------
@@ -146,4 +146,4 @@ def _finite(row: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _write(path: Path, lines: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(line, default=repr) + "\n" for line in lines), encoding="utf-8")
+    write_atomic(path, "".join(json.dumps(line, default=repr) + "\n" for line in lines).encode())

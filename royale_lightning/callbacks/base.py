@@ -13,7 +13,11 @@ from lightning.pytorch.callbacks import Checkpoint, Timer
 from ..errors import UserError
 from ..metrics.row import MetricRow
 from ..run.devices import check_devices
-from ..run.jsonl import JsonLines, discard_tail
+from ..run.jsonl import JsonLines, Mark
+from ..run.ranks import Ranks
+
+#: What a checkpoint calls the digest of a callback's log.
+LOG_DIGEST = "log_digest"
 
 
 class Phase(IntEnum):
@@ -48,6 +52,8 @@ class Phase(IntEnum):
     CHECKPOINT = 15
     #: Other people's checkpoint callbacks, where Lightning puts them.
     OTHER_CHECKPOINTS = 16
+    #: The folder is let go of when nobody writes any more.
+    FOLDER = 17
 
 
 MAX_TIME_REFUSED = (
@@ -208,54 +214,45 @@ class RunCallback(Callback):
 class LoggedCallback(RunCallback):
     """A callback with a log of its own in the run folder, which a resume takes back to where its checkpoint stood.
 
-    Its first line opens the log, on rank 0 of a run that is more than a trial.
+    Rank 0 writes it, in a run that is more than a trial.
 
     Attributes:
         log_file: the log's name in the run folder.
         offset_key: what a checkpoint calls the log's offset.
-        set_aside: where this start of the run moved what its log held beyond the checkpoint, if there was anything.
     """
 
     log_file: ClassVar[str]
     offset_key: ClassVar[str]
 
     def __init__(self) -> None:
-        self.set_aside: Path | None = None
         self._log: JsonLines | None = None
-        self._log_path: Path | None = None
-        self._offset = 0
-        self._resume_at: int | None = None
+        self._mark = Mark(0)
+        self._resume_at: Mark | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        resume_at, self._resume_at = self._resume_at, None
-        self.set_aside = self._log_path = None
-        if trainer.is_global_zero and not is_dry(trainer):
-            path = self._log_path = Path(trainer.default_root_dir) / self.log_file
-            if resume_at is not None:
-                self.set_aside = discard_tail(path, resume_at)
-            # A fork's log begins in its own folder, whatever the checkpoint says of the other's.
-            self._offset = path.stat().st_size if path.exists() else 0
+        mark, self._resume_at = self._resume_at, None
+        self._log = None
 
-    def open_log(self) -> JsonLines | None:
-        """The log, opened if need be; ``None`` where nothing is logged."""
-        if self._log is None and self._log_path is not None:
-            self._log = JsonLines(self._log_path)
-        return self._log
+        def begin() -> None:
+            self._log = JsonLines(Path(trainer.default_root_dir) / self.log_file, mark)
+
+        if not is_dry(trainer):
+            # What is refused on one rank alone would leave the others waiting.
+            Ranks.of(trainer).from_rank_zero(begin)
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Log one line, where this process logs."""
-        if (log := self.open_log()) is not None:
-            log.append(line)
+        if self._log is not None:
+            self._log.append(line)
 
     def state_dict(self) -> dict[str, Any]:
         if self._log is not None:
             # The checkpoint must not promise lines that a power failure could still take.
-            self._log.sync()
-            self._offset = self._log.offset
-        return {self.offset_key: self._offset}
+            self._mark = self._log.mark()
+        return {self.offset_key: self._mark.offset, LOG_DIGEST: self._mark.digest}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._resume_at = self._offset = int(state_dict[self.offset_key])
+        self._resume_at = self._mark = Mark(int(state_dict[self.offset_key]), state_dict.get(LOG_DIGEST, ""))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         # Lightning calls no teardown hook after an exception.
@@ -265,8 +262,6 @@ class LoggedCallback(RunCallback):
         self._close()
 
     def _close(self) -> None:
-        # An emergency checkpoint may still ask for the offset.
+        # An emergency checkpoint may still ask where it stands, and a second fit goes on with it.
         if self._log is not None:
-            self._offset = self._log.offset
             self._log.close()
-            self._log = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from ..battle.prepare import prepare
 from ..bots.chosen_battles import ChosenBattles
 from ..errors import UserError
 from ..rollout.data import data_of
+from ..run.atomic import set_aside
 from ..run.screen import say
 from .base import Phase, RunCallback, add_seconds, is_dry, iteration_row, iterations_done
 from .loggers import log_replays
@@ -72,6 +74,13 @@ class BattleReplays(RunCallback):
             # Before the battles exist: from their first episode on they keep what a replay needs.
             data_of(trainer).register(keep_commands=True)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.is_global_zero and not is_dry(trainer):
+            # Of a history that is given up: kept for ever, or the reason to drop each new one.
+            for iteration, folder in _sets(Path(trainer.default_root_dir) / REPLAYS).items():
+                if iteration > trainer.current_epoch:
+                    set_aside(folder)
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero or is_dry(trainer):
             return
@@ -115,14 +124,19 @@ class BattleReplays(RunCallback):
         with contextlib.suppress(OSError):
             folder.rmdir()  # where nothing was written
         if self.keep != -1:
-            sets = sorted(p for p in folder.parent.glob("iteration-*") if p.is_dir())
-            for old in sets[: -self.keep]:
+            for old in list(_sets(folder.parent).values())[: -self.keep]:
                 # Whoever holds one of its files open keeps it; the next set tries again.
                 shutil.rmtree(old, ignore_errors=True)
         return failed
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._env = None
+
+
+def _sets(folder: Path) -> dict[int, Path]:
+    """The sets of a run's history by iteration, ascending."""
+    found = {int(m[1]): p for p in folder.glob("iteration-*") if (m := re.fullmatch(r"iteration-(\d+)", p.name))}
+    return dict(sorted(found.items()))
 
 
 def _file_name(what: str) -> str:

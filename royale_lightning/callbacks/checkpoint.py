@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import random
 import re
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +17,11 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from ..errors import UserError, remedy
-from ..run.atomic import partial_of, publish
-from ..run.checkpoints import check_room, numbered, publish_checkpoint
+from ..run.atomic import make_folder, partial_of
+from ..run.checkpoints import check_room, numbered, point_last_at, publish_checkpoint
 from ..run.folder import CHECKPOINTS
 from ..run.ranks import Ranks
-from ..run.screen import say
+from ..run.screen import say, shown
 from ..run.signals import StopNow
 from .base import Phase, RunCallback, add_to_next_row, game_steps, is_dry, iterations_done
 
@@ -45,8 +43,8 @@ def keep_bot(trainer: Trainer, path: Path) -> None:
             update_bot(path, folder)
         except OSError as failure:
             raise UserError(
-                f"cannot write the bot {folder} ({failure.strerror or failure}); its checkpoint {path} is whole: "
-                f"{remedy(failure)} and continue from it"
+                f"cannot write the bot {shown(folder)} ({failure.strerror or failure}); its checkpoint {shown(path)} "
+                f"is whole: {remedy(failure)} and continue from it"
             ) from failure
 
 
@@ -111,7 +109,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
         self._mid_iteration = True
         try:
             path = self._save(trainer, f"interrupted-{trainer.current_epoch:06d}.ckpt", last=False)
-            say(f"saved {path}: its weights can be tested; training continues from an iteration's end")
+            say(f"saved {shown(path)}: its weights can be tested; training continues from an iteration's end")
         except Exception as failure:  # the run is ending; whatever went wrong must not hide why
             say(f"no emergency checkpoint: {failure}")
         finally:
@@ -144,7 +142,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
         partial = partial_of(path)
         try:
             if trainer.is_global_zero:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
                 check_room(folder, max(_size(trainer), self._bytes))
             trainer.save_checkpoint(partial, weights_only=False)
             if trainer.is_global_zero:
@@ -152,14 +150,14 @@ class RunCheckpoint(RunCallback, Checkpoint):
                     _check_loads(partial)
                 publish_checkpoint(partial, path, self._stamp(trainer))
                 if last:
-                    _link(path, folder / "last.ckpt")
+                    point_last_at(path)
                     self._remove_old(folder)
         except OSError as failure:
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
             raise UserError(
-                f"cannot write the checkpoint {path} ({failure.strerror or failure}); the checkpoints before it are "
-                f"whole: {remedy(failure)} and continue from last.ckpt"
+                f"cannot write the checkpoint {shown(path)} ({failure.strerror or failure}); the checkpoints before it "
+                f"are whole: {remedy(failure)} and continue from last.ckpt"
             ) from failure
         self.last_path = path
         if trainer.is_global_zero:
@@ -172,6 +170,7 @@ class RunCheckpoint(RunCallback, Checkpoint):
     def _remove_old(self, folder: Path) -> None:
         if self.keep == -1:
             return
+        # All of them are of this history (``RunFolder``), so the highest numbers are the newest.
         for path in list(numbered(folder).values())[: -self.keep]:
             # A file that somebody holds open cannot be removed everywhere; the next checkpoint tries again.
             with contextlib.suppress(OSError):
@@ -194,17 +193,6 @@ def _check_loads(partial: Path) -> None:
             f"the checkpoint would hold {named[1] if named else 'an object'}, which cannot be loaded without running "
             "code; keep plain values and tensors in save_hyperparameters and in every state_dict"
         ) from failure
-
-
-def _link(path: Path, alias: Path) -> None:
-    """A second name for a file: a hard link, or a copy where the file system has none."""
-    partial = partial_of(alias)
-    partial.unlink(missing_ok=True)
-    try:
-        os.link(path, partial)
-    except OSError:
-        shutil.copyfile(path, partial)
-    publish(partial, alias)
 
 
 # ---- the global random generators: ours never draw from them, a user's code may --------------------------------------

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from ..rollout.finite import NotFinite
+from ..run.atomic import write_atomic
 from ..run.ranks import Ranks
-from ..run.screen import say
+from ..run.screen import say, shown
 from .base import Phase, RunCallback, datamodule_of, game_steps, is_dry, iterations_done
 
 
@@ -73,15 +74,12 @@ class FiniteGuard(RunCallback):
             if trainer.world_size > 1:
                 folder = folder.with_name(f"{folder.name}-rank-{trainer.global_rank}")
             try:
-                folder.mkdir(parents=True, exist_ok=True)
-                save_file(
-                    {k: v.detach().cpu().contiguous().clone() for k, v in exception.tensors.items()},
-                    folder / "batch.safetensors",
-                )
+                tensors = {k: v.detach().cpu().contiguous().clone() for k, v in exception.tensors.items()}
+                write_atomic(folder / "batch.safetensors", save(tensors))
                 about = {
                     "iteration": iterations_done(trainer), "game_steps": game_steps(trainer), "found": str(exception)
                 }
-                (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-                say(f"the batch is in {folder}")
+                write_atomic(folder / "about.json", json.dumps(about, indent=1).encode() + b"\n")
+                say(f"the batch is in {shown(folder)}")
             except OSError as failure:  # the run is ending; whatever went wrong must not hide why
                 say(f"no bundle: {failure}")

@@ -9,7 +9,6 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 
 from ..metrics.row import PARTS
-from ..run.screen import say
 from .base import LoggedCallback, Phase, RunCallback, game_steps, iteration_row
 from .loggers import log_settings
 from .resume_rules import identity_of
@@ -29,9 +28,7 @@ class MetricLog(LoggedCallback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)
-        if self.set_aside is not None:
-            say(f"metrics of iterations after the checkpoint moved to {self.set_aside}")
-        if self.open_log() is not None and trainer.loggers:
+        if self._log is not None and trainer.loggers:
             identity = identity_of(trainer)
             settings = {**identity.noted, **identity.fixed, **identity.tunable, "identity": identity.digest}
             log_settings(trainer.loggers, settings)

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from ..battle.players import LEARNER, is_scripted, short_name
 from ..report.dashboard import LEAST_HEIGHT, LEAST_WIDTH, View, dashboard
-from ..run.screen import Screen, say
+from ..run.screen import Screen, say, shown
 from .base import (
     Phase,
     RunCallback,
@@ -280,4 +280,4 @@ class Progress(RunCallback, ProgressBar):
         if table.rows:
             self._console.print(table)
         line = f"{trainer.current_epoch} iterations, {steps:,} game steps, {clock(elapsed)}{speed}"
-        self._console.print(f"{line}: {trainer.default_root_dir}", highlight=False, soft_wrap=True)
+        self._console.print(f"{line}: {shown(Path(trainer.default_root_dir))}", highlight=False, soft_wrap=True)

@@ -127,8 +127,11 @@ class ResumeRules(LoggedCallback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for group, configured in zip(self._groups(trainer), self._configured, strict=True):
             group.update(configured)
-        # Not earlier: the Trainer's counters are the checkpoint's only now.
-        for change in self._changes:
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Not earlier: until every callback has agreed to begin, nothing is written.
+        changes, self._changes = self._changes, []
+        for change in changes:
             self.record(trainer, change)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
@@ -10,6 +11,7 @@ from ..errors import UserError
 from ..run.ranks import Ranks
 from ..run.signals import StopSignals
 from .base import Phase, RunCallback, game_steps, iterations_done
+from .checkpoint import STAMP
 
 
 class StopAfter(RunCallback):
@@ -36,12 +38,19 @@ class StopAfter(RunCallback):
         self.iterations = iterations
         self._started = time.monotonic()
 
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        # Before anything of the run is moved or written; the Trainer's own counters are the checkpoint's only later.
+        self._refuse_if_done(trainer, int(checkpoint.get(STAMP, {}).get("iteration", 0)))
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._started = time.monotonic()
-        # A finished run that is continued unchanged would otherwise train one more iteration, each time.
+        self._refuse_if_done(trainer, trainer.current_epoch)
+
+    def _refuse_if_done(self, trainer: Trainer, iterations: int) -> None:
+        """A finished run that is continued unchanged would otherwise train one more iteration, each time."""
         for name, limit, done in (
             ("game_steps", self.game_steps, game_steps(trainer)),
-            ("iterations", self.iterations, trainer.current_epoch),
+            ("iterations", self.iterations, iterations),
         ):
             if limit is not None and done >= limit:
                 raise UserError(f"the run already has {done} {name} and stop.{name} is {limit}; raise it to go on")

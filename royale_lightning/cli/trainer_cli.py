@@ -17,7 +17,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from ..bots.measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
-from ..callbacks import Alarms, ResumeRules, RunCheckpoint, SignalStop, StopAfter
+from ..callbacks import Alarms, ResumeRules, RunCheckpoint, RunFolder, SignalStop, StopAfter
 from ..callbacks.base import (
     MAX_STEPS_REFUSED,
     MAX_TIME_REFUSED,
@@ -32,8 +32,9 @@ from ..callbacks.loggers import LOGGERS, named_loggers
 from ..errors import UserError, own_frame
 from ..parts import PartSetting
 from ..run import folder as run_folder
-from ..run.checkpoints import whole_checkpoint
+from ..run.checkpoints import newest, whole_checkpoint
 from ..run.devices import to_measure
+from ..run.jobs import Job, is_rank_zero
 from ..run.screen import say
 from ..run.signals import StopNow
 from . import arguments
@@ -82,8 +83,10 @@ class SaveRunConfig(SaveConfigCallback):
             self.already_saved = True
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        text = self.parser.dump(self.config, skip_none=False)
-        run_folder.save_config(Path(trainer.default_root_dir), text, self.config.get("ckpt_path"))
+        config = yaml.safe_load(self.parser.dump(self.config, skip_none=False))
+        ckpt_path = self.config.get("ckpt_path")
+        notes = [f"continued from {ckpt_path}"] if ckpt_path else []
+        run_folder.save_config(Path(trainer.default_root_dir), config, *notes)
 
 
 class RoyaleCLI(LightningCLI):
@@ -103,6 +106,9 @@ class RoyaleCLI(LightningCLI):
         datamodule_class: type[LightningDataModule],
     ) -> None:
         self.folder: Path | None = None
+        self._job = Job.of(args)
+        #: Whether an earlier start of the job began the run in ``run_dir``.
+        self._own = False
         self._typed: set[str] = set()
         try:
             super().__init__(
@@ -118,7 +124,7 @@ class RoyaleCLI(LightningCLI):
             )
         finally:
             # A mistake found after the folder was claimed must not leave an empty run behind.
-            if self.folder is not None and run_folder.is_rank_zero():
+            if self.folder is not None and is_rank_zero():
                 run_folder.drop_if_empty(self.folder)
 
     # -- the parser ------------------------------------------------------------------------------------------------
@@ -190,6 +196,8 @@ class RoyaleCLI(LightningCLI):
         self.config = self._parsed(parser, subcommand, words, known)
         config = self.config[subcommand]
         _check_filled(config, self._subcommand_parsers[subcommand]._actions)
+        if subcommand == "fit" and self._job is not None and self._job.restarted:
+            self._go_on(config, self._job)
         if config.get("ckpt_path"):
             config["ckpt_path"] = str(whole_checkpoint(run_folder.find_checkpoint(str(config["ckpt_path"]))))
         if not 0 <= config["seed_everything"] < 2**32:
@@ -233,6 +241,25 @@ class RoyaleCLI(LightningCLI):
         tops = {k.split(".")[0] for k in known}
         return ["--config", yaml.safe_dump({k: v for k, v in config.items() if k in tops})]
 
+    def _go_on(self, config: Namespace, job: Job) -> None:
+        """Have a job that was put back into the queue go on with its run, from wherever that stands by now."""
+        if config["run_dir"]:
+            folders = [run_folder.resolved(config["run_dir"])]
+        elif config.get("ckpt_path"):
+            beside = run_folder.of_checkpoint(run_folder.find_checkpoint(str(config["ckpt_path"])))
+            folders = [beside] if beside is not None else []
+        else:
+            folders = [*run_folder.numbered(_config_name(config)).values()][::-1]
+        folder = next((f for f in folders if job.began(f)), None)
+        if folder is None:
+            return
+        config["run_dir"], self._own = str(folder), True
+        ckpt_path = newest(folder / run_folder.CHECKPOINTS)
+        if ckpt_path is not None:
+            config["ckpt_path"] = str(ckpt_path)
+        if is_rank_zero():
+            say(f"job {job.number} was started again: it goes on from {ckpt_path or 'the start'}")
+
     def _parse_ckpt_path(self) -> None:
         """Off: Lightning's version lets the checkpoint's hyper-parameters override the command line."""
 
@@ -252,6 +279,7 @@ class RoyaleCLI(LightningCLI):
         settings["callbacks"] = given
         if subcommand == "fit":
             given.append(ResumeRules(config["allow_drift"], config["allow_mid_iteration"]))
+            given.append(RunFolder(self._job))
             self.folder = folder = self._choose_folder(config)
             if not settings.get("fast_dev_run"):
                 parser = self._parser(subcommand)
@@ -275,9 +303,8 @@ class RoyaleCLI(LightningCLI):
             raise UserError(f"trainer: {' '.join(str(exc).split())}") from exc
 
     def _choose_folder(self, config: Namespace) -> Path:
-        files = [str(p) for p in config.get("config") or [] if p is not None]
         ckpt_path = Path(config["ckpt_path"]) if config.get("ckpt_path") else None
-        return run_folder.choose(config["run_dir"], ckpt_path, run_folder.config_name(files))
+        return run_folder.choose(config["run_dir"], ckpt_path, _config_name(config), own=self._own)
 
     def _measure(self, subcommand: str, config: Namespace) -> Path:
         """Tell the data module what to play, and return where the results go."""
@@ -288,10 +315,14 @@ class RoyaleCLI(LightningCLI):
                 f"{subcommand} needs --ckpt_path RUN/checkpoints/last.ckpt, whose run folder takes the results, "
                 "or --out FOLDER"
             )
-        out = Path(config["out"]) if config["out"] is not None else own
+        out = run_folder.resolved(config["out"]) if config["out"] is not None else own
         assert out is not None
         self.datamodule.measure = Measure(subcommand, config["games"], config["seed"], out)
         return out
+
+
+def _config_name(config: Namespace) -> str:
+    return run_folder.config_name([str(p) for p in config.get("config") or [] if p is not None])
 
 
 def _logger_name(value: str) -> str:
@@ -334,6 +365,9 @@ def refuse_settings(subcommand: str, trainer: Mapping[str, Any]) -> None:
     Raises:
         UserError: which setting, and what to set instead.
     """
+    if trainer.get("default_root_dir") is not None:
+        option = "--run_dir" if subcommand == "fit" else "--out"
+        raise UserError(f"trainer.default_root_dir is {trainer['default_root_dir']!r}; give {option} instead")
     if subcommand != "fit":
         for key in ("limit_test_batches", "limit_predict_batches"):
             if trainer.get(key) == 0 and key.split("_")[1] == subcommand:

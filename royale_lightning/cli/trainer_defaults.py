@@ -19,6 +19,7 @@ from ..callbacks import (
     Progress,
     ResumeRules,
     RunCheckpoint,
+    RunFolder,
     SignalStop,
     StopAfter,
 )
@@ -68,6 +69,7 @@ def with_our_callbacks(callbacks: Iterable[Callback], settings: Mapping[str, Any
     given = list(callbacks)
     barebones = bool(settings.get("barebones"))
     ours: list[tuple[type[Callback], type[Callback], bool]] = [
+        (RunFolder, RunFolder, True),
         (FiniteGuard, FiniteGuard, True),
         (ResumeRules, ResumeRules, True),
         (IterationClock, IterationClock, True),
@@ -96,7 +98,7 @@ def complete(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     full["callbacks"] = callbacks
     # With True Lightning would add a ModelCheckpoint of its own, with False refuse ours.
     full["enable_checkpointing"] = any(isinstance(c, Checkpoint) for c in callbacks)
-    full["default_root_dir"] = str(folder)
+    full["default_root_dir"] = str(run_folder.resolved(folder))
     return full
 
 
@@ -109,8 +111,11 @@ def defaults(run_dir: str | None = None, **settings: Any) -> dict[str, Any]:
     Args:
         run_dir: the run's folder; the next free ``runs/run-<n>`` if left out. To continue a run from a checkpoint,
             leave it out and pass ``ckpt_path`` to ``fit``, with ``default_root_dir`` set to that run's folder.
+            Lightning's ``ckpt_path="last"`` knows its own checkpoints alone: give the file.
         settings: Trainer arguments that override ours.
     """
     root = settings.pop("default_root_dir", None)
+    if root is not None and run_dir is not None:
+        raise UserError(f"run_dir is {run_dir!r} and default_root_dir {str(root)!r}; give one of them")
     folder = Path(root) if root is not None else run_folder.choose(run_dir, None, "run")
     return complete(settings, folder)

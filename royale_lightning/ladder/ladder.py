@@ -10,8 +10,8 @@ Files: ``RUN/results.jsonl``, ``RUN/snapshots/<id>/``, ``RUN/ladder/ladder.json`
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import tempfile
 import time
 from collections import Counter
@@ -28,7 +28,7 @@ from ..bots.evaluate import PlannedGame, Policy, Referee, is_decided
 from ..bots.snapshots import FOLDER, LostSnapshot, SnapshotStore, UnreadableSnapshot
 from ..errors import UserError
 from ..parts import Part
-from ..run.atomic import write_atomic
+from ..run.atomic import set_aside, write_atomic
 from ..run.screen import say
 from .context import context_of, of_context, recorded_context
 from .matchmaker import OpponentTable, PfspSettings
@@ -166,8 +166,6 @@ class Ladder:
         if source is not None and source.resolve() != self.folder.resolve():
             self._take_over(source)
         self._log = ResultsLog(self.folder / RESULTS, self._mark, self.context, self.unmarked)
-        if self._log.set_aside is not None:
-            say(f"results of iterations after the checkpoint moved to {self._log.set_aside}")
         self._prices = Prices(self.folder / PRICES, self._opened, self.spent.total(), game_steps)
         self._set_verdicts_aside()
         for path in given:
@@ -278,10 +276,14 @@ class Ladder:
         say(f"no {what} this time ({failure}); the run goes on")
 
     def _take_over(self, source: Path) -> None:
-        log = source / RESULTS
-        if self._mark is not None and log.is_file() and not (self.folder / RESULTS).exists():
+        log, mark = source / RESULTS, self._mark
+        if mark is not None and log.is_file() and not (self.folder / RESULTS).exists():
             with log.open("rb") as file:
-                write_atomic(self.folder / RESULTS, file.read(self._mark.offset))
+                lines = file.read(mark.offset)
+            if len(lines) < mark.offset or (mark.digest and hashlib.sha256(lines).hexdigest() != mark.digest):
+                say(f"{log} is of another history than the checkpoint; the fork's results and ratings begin with it")
+            elif lines:
+                write_atomic(self.folder / RESULTS, lines)
         theirs = SnapshotStore(source / FOLDER)
         for snapshot in self.pool.ids:
             if snapshot in theirs and snapshot not in self.store:
@@ -454,7 +456,6 @@ class Ladder:
         """Number and write one verdict; only inside :meth:`act`."""
         self.progress.verdicts += 1
         path = self._verdict_path(self.progress.verdicts)
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(dict(verdict), indent=1, allow_nan=False).encode() + b"\n")
         return path
 
@@ -465,10 +466,7 @@ class Ladder:
         """Verdicts after the checkpoint will be reached again, from the same games."""
         number = self.progress.verdicts
         while (path := self._verdict_path(number := number + 1)).exists():
-            n = 1
-            while (aside := path.with_name(f"{path.name}.discarded-{n}")).exists():
-                n += 1
-            os.replace(path, aside)
+            set_aside(path)
 
     # ---- state -----------------------------------------------------------------------------------------------
     def _publish(self) -> None:

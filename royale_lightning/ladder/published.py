@@ -31,7 +31,6 @@ def write_state(run: Path, spec: BattleSpec, state: Mapping[str, Any]) -> None:
         OSError: such as a full disk.
     """
     path = run / STATE
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"schema": 1, **state, "battle": spec.as_dict()}, indent=1, allow_nan=False)
     write_atomic(path, text.encode() + b"\n")
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 
 from ..errors import UserError
-from ..run.jsonl import JsonLines, complete_lines, discard_tail
+from ..run.jsonl import JsonLines, Mark, complete_lines
 
 Kind = Literal["eval", "train", "probe"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -77,6 +77,7 @@ class LogMark(NamedTuple):
 
     offset: int
     last_id: int
+    digest: str = ""
 
 
 class ResultsLog:
@@ -87,42 +88,28 @@ class ResultsLog:
     after its checkpoint again, and they get the ids they had in the part that was set aside.
 
     Args:
-        path: the log; created, with its folder, if missing. A torn last line is set aside.
+        path: the log; made, with its folder, at its first line. A torn last line is set aside then.
         context: of the battles that will be logged; written into each line. Evaluated battles of another one stay in
             the file and are neither found nor rated.
         unmarked: the context of lines without one.
-        mark: of the checkpoint a run continues from: what the log holds beyond it is moved to
-            ``<log>.discarded-<n>``, see :attr:`set_aside`. A fork finds no log in its new folder and starts one there,
-            its ids following the mark's.
+        mark: of the checkpoint a run continues from: what the log holds beyond it is not read, and moved to
+            ``<log>.discarded-<n>`` before the first new line. A fork finds no log in its new folder and starts one
+            there, its ids following the mark's.
 
     Raises:
-        UserError: a line is not a result, or the log is shorter than the checkpoint says.
+        UserError: a line is not a result, or the log is not the one that the mark is of.
     """
 
     def __init__(self, path: Path, mark: LogMark | None = None, context: str = "", unmarked: str = "") -> None:
         self.path = path
         self.context = context
-        #: The file with the results after the checkpoint, if there were any.
-        self.set_aside: Path | None = None
-        if mark is not None and path.exists():
-            size = path.stat().st_size
-            if size < mark.offset:
-                raise UserError(
-                    f"{path} has {size} bytes and the checkpoint counts on {mark.offset}; bring the whole log back, or "
-                    "continue into another run_dir"
-                )
-            self.set_aside = discard_tail(path, mark.offset)
-        self._lines = JsonLines(path)
+        self._lines = JsonLines(path, None if mark is None else Mark(mark.offset, mark.digest))
         self._rated: dict[tuple[str, str, int], Result] = {}
         self._last_id = 0 if mark is None else mark.last_id
-        try:
-            for result in read_results(path):
-                self._last_id = max(self._last_id, result.id)
-                if result.kind == "eval" and (result.context or unmarked) == context:
-                    self._rated[result.key] = msgspec.structs.replace(result, context=context)
-        except UserError:
-            self._lines.close()
-            raise
+        for result in read_results(path, end=self._lines.offset):
+            self._last_id = max(self._last_id, result.id)
+            if result.kind == "eval" and (result.context or unmarked) == context:
+                self._rated[result.key] = msgspec.structs.replace(result, context=context)
 
     @property
     def last_id(self) -> int:
@@ -174,8 +161,8 @@ class ResultsLog:
 
     def mark(self) -> LogMark:
         """Where the log stands, for a checkpoint; what it promises is on disk."""
-        self.sync()
-        return LogMark(self._lines.offset, self._last_id)
+        offset, digest = self._lines.mark()
+        return LogMark(offset, self._last_id, digest)
 
     def sync(self) -> None:
         """Return when every result is on disk."""
@@ -222,7 +209,7 @@ def _is_damaged(line: bytes) -> bool:
     return bool(tail) and rest != f'{_checksum(body + b"}")}"}}\n'.encode()
 
 
-def read_results(path: Path, kind: Kind | None = None) -> Iterator[Result]:
+def read_results(path: Path, kind: Kind | None = None, end: int | None = None) -> Iterator[Result]:
     """Results of a log, in its order; nothing for a missing file.
 
     A last line without its newline is still being written, or was torn by a crash, and is left out.
@@ -230,11 +217,12 @@ def read_results(path: Path, kind: Kind | None = None) -> Iterator[Result]:
     Args:
         path: a ``results.jsonl``, which another process may be writing.
         kind: only these.
+        end: bytes of the log to read; all by default.
 
     Raises:
         UserError: another line is not a result.
     """
-    for number, line in enumerate(complete_lines(path), 1):
+    for number, line in enumerate(complete_lines(path, end), 1):
         try:
             if _is_damaged(line):
                 raise msgspec.ValidationError("its checksum does not fit")

@@ -52,6 +52,5 @@ def write_report(run: Path, out: Path | None = None, *, replays: int = 16) -> Pa
 
     out = out or run / "report.html"
     text = render(read_run(run, replays))
-    out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(out, text.encode())
     return out

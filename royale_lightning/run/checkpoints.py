@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import re
 import shutil
 import zipfile
@@ -17,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .atomic import publish, write_atomic
+from .atomic import partial_of, publish, set_aside, write_atomic
 from .screen import say
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
+LAST = "last.ckpt"
 _NUMBERED = re.compile(r"iteration-(\d+)\.ckpt")
+_INTERRUPTED = re.compile(r"interrupted-(\d+)\.ckpt")
 
 
 def numbered(folder: Path) -> dict[int, Path]:
@@ -97,13 +100,81 @@ def whole_checkpoint(path: Path) -> Path:
     wrong = damage(path)
     if wrong is None:
         return path
-    match = _NUMBERED.fullmatch(path.name)
-    others = [p for n, p in numbered(path.parent).items() if p != path and (match is None or n < int(match[1]))]
-    for other in reversed(others):
+    # Of the history it is of: a file that was set aside, or one kept under another name, says nothing of its own.
+    before = [p for n, p in numbered(path.parent).items() if n < _bound(path.name)]
+    for other in reversed(before):
         if damage(other) is None:
             say(f"{path} is damaged ({wrong}); using the checkpoint before it, {other}")
             return other
     raise UserError(f"{path} is damaged ({wrong}), and no whole checkpoint lies before it")
+
+
+def _bound(name: str) -> float:
+    """Checkpoints of fewer iterations lie before a file of this name, in its history."""
+    if match := _NUMBERED.fullmatch(name):
+        return int(match[1])
+    if match := _INTERRUPTED.fullmatch(name):
+        return int(match[1]) + 1
+    return float("inf") if name == LAST else 0
+
+
+def newest(folder: Path) -> Path | None:
+    """What a run goes on from: ``last.ckpt``, or the newest numbered one where the process ended between the two."""
+    last = folder / LAST
+    return last if last.is_file() else next(reversed(numbered(folder).values()), None)
+
+
+def point_last_at(path: Path) -> None:
+    """Make ``last.ckpt`` a second name of a checkpoint: a hard link, or a copy where the file system has none."""
+    last = path.with_name(LAST)
+    partial = partial_of(last)
+    partial.unlink(missing_ok=True)
+    try:
+        os.link(path, partial)
+    except OSError:
+        shutil.copyfile(path, partial)
+    publish(partial, last)
+
+
+def rewind(folder: Path, path: Path, iteration: int) -> list[Path]:
+    """Leave in ``checkpoints/`` those of the history that goes on from one of them, and ``last.ckpt`` on it.
+
+    Those of later iterations belong to a history that is given up: they get the name ``<name>.discarded-<n>``, as the
+    logs' tails do. ``last.ckpt`` goes first, so that whatever ends the process in between, a resume from it is one of
+    the history that goes on.
+
+    Args:
+        path: the checkpoint that is continued from.
+        iteration: how many it has done.
+
+    Returns:
+        What was set aside, under its new name.
+    """
+    if not folder.is_dir():
+        return []
+    of_history = {n: p for n, p in numbered(folder).items() if n <= iteration}
+    later = [p for n, p in numbered(folder).items() if n > iteration]
+    for p in sorted(folder.glob("interrupted-*.ckpt")):
+        if (m := _INTERRUPTED.fullmatch(p.name)) and int(m[1]) >= iteration and p.name != path.name:
+            later.append(p)
+    aside = []
+    if path.name != LAST and (folder / LAST).exists():
+        # A save in the middle of an iteration is no file to go on from without being asked to.
+        numbers = list(of_history.values())
+        target = next((p for p in numbers if p.samefile(path)), numbers[-1] if numbers else None)
+        if target is None:
+            aside.append(set_aside(folder / LAST))
+        elif not target.samefile(folder / LAST):
+            point_last_at(target)
+    listed = read_manifest(folder)
+    for p in later:
+        new = set_aside(p)
+        aside.append(new)
+        if p.name in listed:
+            listed[new.name] = listed.pop(p.name)
+    if aside:
+        _write(folder, listed)
+    return aside
 
 
 def check_room(folder: Path, size: int) -> None:

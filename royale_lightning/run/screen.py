@@ -14,6 +14,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 #: What an encoding without these letters shows instead, where a question mark would be misread.
@@ -86,6 +87,11 @@ class Screen:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def shown(path: Path) -> Path:
+    """A path as one would type it here: below the working folder without that."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def say(*values: Any, file: TextIO | None = None, **settings: Any) -> None:

@@ -15,5 +15,4 @@ def write_json(file: Path | None, tool: str, inputs: Mapping[str, Any], result: 
     if file is None:
         return
     out = {"schema": 1, "tool": tool, "inputs": dict(inputs), "result": dict(result)}
-    file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, json.dumps(out, indent=1, allow_nan=False).encode() + b"\n")

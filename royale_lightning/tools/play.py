@@ -43,7 +43,6 @@ def main(argv: Sequence[str]) -> int:
     (replay,) = write_replays(players, [PlannedGame(blue, red, args.seed)], spec, args.out)
     page = replay.page
     if args.html is not None and args.html.resolve() != page.resolve():
-        args.html.parent.mkdir(parents=True, exist_ok=True)
         # Copied: a rename cannot reach another disk.
         write_atomic(args.html, page.read_bytes())
         page.unlink()

@@ -90,8 +90,11 @@ def results_log(run: Path) -> Path:
     Raises:
         UserError: there is none.
     """
-    log = run / "results.jsonl" if run.is_dir() else run
-    if not log.is_file():
+    from ..ladder.published import RESULTS, STATE
+
+    log = run / RESULTS if run.is_dir() else run
+    # A run makes it at its first decided battle.
+    if not log.is_file() and not (run / STATE).is_file():
         raise UserError(f"there is no results.jsonl in {str(run)!r}; give a run folder")
     return log
 

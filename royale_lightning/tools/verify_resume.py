@@ -32,6 +32,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ..battle.steps.arena import default_threads
 from ..battle.steps.make_source import default_kind
+from ..callbacks.base import LOG_DIGEST
 from ..errors import UserError
 from ..metrics.declarations import repeats
 from ..run.atomic import write_atomic
@@ -93,14 +94,15 @@ def checkpoint_digests(path: Path) -> dict[str, str]:
             parts["battles"] = value["ranks"]
             parts["data"] = {k: v for k, v in value.items() if k != "ranks"}
         elif key in PARTS:
-            parts.setdefault(PARTS[key], {})[key] = _without_offsets(value)
+            parts.setdefault(PARTS[key], {})[key] = _without_marks(value)
     return {name: digest(value) for name, value in parts.items()}
 
 
-def _without_offsets(value: Any) -> Any:
-    """Times in a log's lines have different lengths, and so have the lines."""
+def _without_marks(value: Any) -> Any:
+    """Times stand in a log's lines, so that neither their length nor their digest is a run's own."""
     if isinstance(value, Mapping):
-        return {k: _without_offsets(v) for k, v in value.items() if not str(k).endswith("_offset")}
+        kept = {k: v for k, v in value.items() if k != LOG_DIGEST and not str(k).endswith("_offset")}
+        return {k: _without_marks(v) for k, v in kept.items()}
     return value
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,6 +78,19 @@ def test_a_resumed_run_chooses_as_the_unbroken_one(tmp_path: Path) -> None:
     for a in sorted((tmp_path / "whole" / "replays").rglob("*.msgpack")):
         b = tmp_path / "parts" / a.relative_to(tmp_path / "whole")
         assert b.read_bytes() == a.read_bytes()
+
+
+def test_sets_of_a_history_that_is_given_up_are_set_aside(tmp_path: Path) -> None:
+    """Else the highest numbers would be kept, and each new set be dropped at once."""
+    for n in (2, 4, 6):
+        (tmp_path / "replays" / f"iteration-{n:06d}").mkdir(parents=True)
+    trainer = SimpleNamespace(
+        is_global_zero=True, fast_dev_run=False, default_root_dir=str(tmp_path), current_epoch=2
+    )
+    BattleReplays(keep=1).on_train_start(trainer, SimpleNamespace())  # type: ignore[arg-type]
+    assert sorted(p.name for p in (tmp_path / "replays").iterdir()) == [
+        "iteration-000002", "iteration-000004.discarded-1", "iteration-000006.discarded-1"
+    ]
 
 
 def test_a_battle_that_replays_otherwise_is_left_out_and_counted(

@@ -88,9 +88,9 @@ def test_a_fit_can_be_followed_by_a_test(fit: Fit, tmp_path: Path) -> None:
 def test_from_python_the_run_gets_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ROYALE_LIGHTNING_RUN_DIR", raising=False)
-    assert defaults()["default_root_dir"] == str(Path("runs/run-1"))
-    assert defaults()["default_root_dir"] == str(Path("runs/run-2"))
-    assert defaults(run_dir="mine")["default_root_dir"] == "mine"
+    assert defaults()["default_root_dir"] == str(tmp_path / "runs/run-1")
+    assert defaults()["default_root_dir"] == str(tmp_path / "runs/run-2")
+    assert defaults(run_dir="mine")["default_root_dir"] == str(tmp_path / "mine")
     assert set(TRAINER_DEFAULTS) <= set(defaults(run_dir="other"))
     monkeypatch.delenv("ROYALE_LIGHTNING_RUN_DIR")
 

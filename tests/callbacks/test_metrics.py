@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from lightning.pytorch import Callback
 from royale_lightning.callbacks import LoggedCallback, add_to_next_row, iteration_row
 from royale_lightning.cli.trainer_defaults import defaults
 from royale_lightning.run.jsonl import JsonLines, discard_tail, read_rows
+from royale_lightning.run.ranks import Ranks
 
 Fit = Callable[..., Any]
 
@@ -63,7 +65,8 @@ def test_the_checkpoint_knows_the_logs_length(fit: Fit, tmp_path: Path) -> None:
 
     fit(max_epochs=2)
     state = torch.load(tmp_path / "checkpoints/last.ckpt", weights_only=True)["callbacks"]["MetricLog"]
-    assert state == {"metrics_offset": (tmp_path / "metrics.jsonl").stat().st_size}
+    log = (tmp_path / "metrics.jsonl").read_bytes()
+    assert state == {"metrics_offset": len(log), "log_digest": hashlib.sha256(log).hexdigest()}
 
 
 def test_a_trainer_that_fits_twice_keeps_one_log(fit: Fit, tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def begun(folder: Path, state: dict[str, Any] | None = None, **trainer: Any) -> 
     diary = Diary()
     if state is not None:
         diary.load_state_dict(state)
-    told = {"is_global_zero": True, "fast_dev_run": False, "default_root_dir": str(folder), **trainer}
+    told = {"fast_dev_run": False, "default_root_dir": str(folder), "world_size": 1, **trainer}
     diary.on_fit_start(SimpleNamespace(**told), SimpleNamespace())  # type: ignore[arg-type]
     return diary
 
@@ -124,26 +127,32 @@ def test_a_log_goes_back_to_the_checkpoint_also_in_a_fork(tmp_path: Path) -> Non
     saved = first.state_dict()
     first.append({"n": 3})
     first.on_exception(SimpleNamespace(), SimpleNamespace(), KeyboardInterrupt())  # type: ignore[arg-type]
-    again = begun(tmp_path / "a", saved)
-    assert again.set_aside == tmp_path / "a/diary.jsonl.discarded-1"
+    again, aside = begun(tmp_path / "a", saved), tmp_path / "a/diary.jsonl.discarded-1"
+    assert not aside.exists(), "a start that is refused moves nothing"
+    assert again.state_dict() == saved
     assert entries(tmp_path / "a/diary.jsonl") == [0, 1, 2]
-    assert entries(again.set_aside) == [3]
+    assert entries(aside) == [3]
+    again.append({"n": 4})
+    again.teardown(SimpleNamespace(), SimpleNamespace(), "fit")  # type: ignore[arg-type]
+    assert entries(tmp_path / "a/diary.jsonl") == [0, 1, 2, 4]
     # A fork begins its own log, and what it promises is that one's length: 0 before its first line.
     fork = begun(tmp_path / "b", saved)
     unsaid = fork.state_dict()
-    assert unsaid == {"diary_offset": 0}
+    assert unsaid["diary_offset"] == 0
     for n in (10, 11):
         fork.append({"n": n})
     fork.teardown(SimpleNamespace(), SimpleNamespace(), "fit")  # type: ignore[arg-type]
-    assert begun(tmp_path / "b", unsaid).set_aside is not None
+    rewound = begun(tmp_path / "b", unsaid)
+    assert rewound.state_dict() == unsaid
+    rewound.teardown(SimpleNamespace(), SimpleNamespace(), "fit")  # type: ignore[arg-type]
     assert entries(tmp_path / "b/diary.jsonl") == []
 
 
-@pytest.mark.parametrize("trainer", [{"is_global_zero": False}, {"fast_dev_run": True}])
-def test_other_ranks_and_trials_log_nothing(tmp_path: Path, trainer: dict[str, bool]) -> None:
-    diary = begun(tmp_path, **trainer)
-    diary.append({"n": 1})
-    assert diary.open_log() is None
+def test_other_ranks_and_trials_log_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = begun(tmp_path, fast_dev_run=True)
+    monkeypatch.setattr(Ranks, "from_rank_zero", lambda self, make: None)
+    for diary in (trial, begun(tmp_path)):
+        diary.append({"n": 1})
     assert not list(tmp_path.iterdir())
 
 
@@ -158,9 +167,12 @@ def test_tails_are_moved_not_lost(tmp_path: Path) -> None:
     assert discard_tail(path, at) == tmp_path / "log.jsonl.discarded-1"
     assert path.stat().st_size == at < log_size
     path.write_bytes(path.read_bytes() + b'{"torn')
-    JsonLines(path).close()
+    log = JsonLines(path)
+    assert path.read_bytes().endswith(b"torn"), "nothing is moved before the first line"
+    log.append({"n": 3})
+    log.close()
     assert (tmp_path / "log.jsonl.discarded-2").read_bytes() == b'{"torn'
-    assert path.read_bytes() == b'{"n": 1}\n'
+    assert path.read_bytes() == b'{"n": 1}\n{"n": 3}\n'
     assert discard_tail(tmp_path / "absent", 0) is None
 
 

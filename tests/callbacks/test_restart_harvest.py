@@ -27,6 +27,7 @@ from royale_lightning.restarts.pool.pool import PoolSettings, RestartPool
 from royale_lightning.restarts.records.bank import read_bank, write_bank
 from royale_lightning.restarts.records.key import key_digest
 from royale_lightning.restarts.records.points import RestartPoint
+from royale_lightning.run.jsonl import read_rows
 from royale_lightning.tools.verify_resume import first_difference
 
 ITERATIONS = 6
@@ -93,7 +94,7 @@ def test_the_pool_fills_and_battles_begin_from_it(folder: Path) -> None:
     assert told == ended
     played = sum(r.get("start/pool/step_share", 0) * r["rollout/game_steps"] for r in rows[3:])
     assert 0.1 < played / sum(r["rollout/game_steps"] for r in rows[3:]) <= 0.7
-    log = [json.loads(line) for line in (folder / "straight" / "results.jsonl").read_text().splitlines()]
+    log = list(read_rows(folder / "straight" / "results.jsonl"))
     assert {r.get("start", "true") for r in log if r["kind"] == "eval"} <= {"true"}
 
 

@@ -192,7 +192,7 @@ def test_ranks_started_from_outside_need_a_run_dir(royale: Royale, monkeypatch: 
     monkeypatch.setenv("RANK", "1")
     Path("mine").mkdir()
     Path("mine/metrics.jsonl").touch()
-    assert run_folder.choose("mine", None, "x") == Path("mine"), "rank 0 may have begun to write"
+    assert run_folder.choose("mine", None, "x") == Path("mine").resolve(), "rank 0 may have begun to write"
     monkeypatch.setenv(run_folder.RUN_DIR_ENV, "decided")
     assert run_folder.choose("mine", None, "x") == Path("decided")
 

@@ -135,18 +135,20 @@ def test_rewound_to_a_checkpoint(tmp_path: Path, open_log: Open) -> None:
     mark = log.mark()
     lost = log.append([result(seed=2), result(seed=3)])
     log.close()
-    resumed = open_log(log.path, LogMark(*mark))
-    assert resumed.set_aside is not None
-    assert list(read_results(resumed.set_aside)) == lost
+    before = log.path.read_bytes()
+    resumed, aside = open_log(log.path, LogMark(*mark)), log.path.with_name("results.jsonl.discarded-1")
+    assert resumed.find("a", "b", 2) is None
+    assert log.path.read_bytes() == before, "a start that is refused moves nothing"
     assert resumed.append([result(seed=2), result(seed=3)]) == lost, "the same battles under the same ids"
     resumed.close()
+    assert list(read_results(aside)) == lost
     assert [r.id for r in read_results(log.path)] == [1, 2, 3]
 
 
 def test_a_fork_continues_the_numbers(tmp_path: Path, open_log: Open) -> None:
     fork = open_log(tmp_path / "fork" / "results.jsonl", LogMark(1000, 12))
     assert fork.append([result()])[0].id == 13
-    assert fork.set_aside is None
+    assert [p.name for p in fork.path.parent.iterdir()] == ["results.jsonl"]
 
 
 def test_a_shortened_log_is_refused(tmp_path: Path, open_log: Open) -> None:
@@ -155,7 +157,7 @@ def test_a_shortened_log_is_refused(tmp_path: Path, open_log: Open) -> None:
     mark = log.mark()
     log.close()
     log.path.write_bytes(b"")
-    with pytest.raises(UserError, match="has 0 bytes and the checkpoint counts on"):
+    with pytest.raises(UserError, match="it has 0 bytes of"):
         open_log(log.path, mark)
 
 

@@ -85,8 +85,8 @@ def test_file_and_folder_are_synced_in_the_order_that_a_power_failure_asks_for(
 
 
 def test_nobody_else_renames_a_file_into_place() -> None:
-    """What is replaced elsewhere was there before: a damaged snapshot, a verdict, a control file moved aside."""
-    moved_aside = {"ladder.py", "snapshots.py", "live_control.py"}
+    """What is replaced elsewhere was there before: a damaged snapshot, a control file moved aside."""
+    moved_aside = {"snapshots.py", "live_control.py"}
     root = Path(royale_lightning.__file__).parent
     found = set()
     for path in root.rglob("*.py"):
@@ -99,3 +99,30 @@ def test_nobody_else_renames_a_file_into_place() -> None:
                 if by_os or by_path:
                     found.add(path.name)
     assert found == {"atomic.py", *moved_aside}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are synced where they can be opened")
+def test_new_folders_are_synced_into_those_around_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(atomic, "sync_folder", lambda folder: told.append(folder.name))
+    write_atomic(tmp_path / "snapshots/abc/actor", b"x")
+    assert told == [tmp_path.name, "snapshots", "abc"]
+    assert atomic.make_folder(tmp_path / "snapshots/abc") == []
+    with pytest.raises(FileExistsError):
+        atomic.make_folder(tmp_path / "snapshots/abc/actor")
+    aside = atomic.set_aside(tmp_path / "snapshots/abc")
+    assert aside.name == "abc.discarded-1"
+    assert told[-1] == "snapshots"
+
+
+def test_nobody_else_writes_a_file_of_a_run() -> None:
+    """Bytes and text go through write_atomic; an export is written under a partial name, readme.py is no run's."""
+    root = Path(royale_lightning.__file__).parent
+    found = {
+        path.name
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("write_text", "write_bytes", "save_file")
+    }
+    assert found == {"atomic.py", "export.py", "readme.py"}

@@ -17,7 +17,9 @@ from royale_lightning.run import checkpoints as checkpoint_files
 from royale_lightning.run.checkpoints import (
     check_room,
     damage,
+    newest,
     publish_checkpoint,
+    rewind,
     whole_checkpoint,
     write_manifest,
 )
@@ -139,3 +141,38 @@ def test_what_keeps_a_file_from_being_opened_is_no_damage(folder: Path, monkeypa
         with pytest.raises(OSError, match="Too many open files"):
             whole_checkpoint(folder / "last.ckpt")
     assert whole_checkpoint(folder / "last.ckpt") == folder / "last.ckpt"
+
+
+def test_going_back_sets_aside_what_came_after(folder: Path) -> None:
+    torch.save({"weights": torch.arange(500.0)}, folder / "interrupted-000002.ckpt")
+    torch.save({"weights": torch.arange(500.0)}, folder / "interrupted-000001.ckpt")
+    third = (folder / "iteration-000003.ckpt").read_bytes()
+    assert rewind(folder, folder / "iteration-000002.ckpt", 2) == [
+        folder / "iteration-000003.ckpt.discarded-1", folder / "interrupted-000002.ckpt.discarded-1"
+    ]
+    assert (folder / "last.ckpt").samefile(folder / "iteration-000002.ckpt")
+    assert damage(folder / "last.ckpt") is None
+    aside = folder / "iteration-000003.ckpt.discarded-1"
+    assert aside.read_bytes() == third
+    assert damage(aside) is None
+    aside.write_bytes(third[:-9])
+    with pytest.raises(UserError, match="no whole checkpoint lies before it"):
+        whole_checkpoint(aside)  # what lies beside it is of another history
+    assert rewind(folder, folder / "last.ckpt", 2) == []
+
+
+def test_going_back_to_a_save_inside_an_iteration(folder: Path) -> None:
+    torch.save({"weights": torch.arange(500.0)}, folder / "interrupted-000002.ckpt")
+    rewind(folder, folder / "interrupted-000002.ckpt", 2)
+    assert (folder / "last.ckpt").samefile(folder / "iteration-000002.ckpt")
+    assert (folder / "interrupted-000002.ckpt").is_file()
+    for n in (1, 2):
+        (folder / f"iteration-{n:06d}.ckpt").unlink()
+    rewind(folder, folder / "interrupted-000002.ckpt", 2)
+    assert not (folder / "last.ckpt").exists()
+    assert newest(folder) is None
+
+
+def test_a_run_that_ended_between_its_checkpoint_and_last_goes_on_from_the_newest(folder: Path) -> None:
+    (folder / "last.ckpt").unlink()
+    assert newest(folder) == folder / "iteration-000003.ckpt"

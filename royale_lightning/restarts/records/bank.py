@@ -155,7 +155,6 @@ def unpack_points(data: Any, stamp: Stamp, where: str) -> list[RestartPoint]:
 def write_bank(path: Path, points: Sequence[RestartPoint]) -> None:
     """Write a bank; the file appears whole or not at all."""
     body = msgspec.msgpack.encode(pack_points(points))
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, MAGIC + _digest(body) + body)
 
 
