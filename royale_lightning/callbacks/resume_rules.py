@@ -8,8 +8,9 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from ..errors import UserError
-from ..run.identity import FIXED, Change, Identity, own_code, plain, versions
+from ..run.identity import FIXED, Change, Identity, own_code, versions
 from ..run.screen import say
+from ..run.values import plain
 from .base import LoggedCallback, Phase, callbacks_of, datamodule_of, game_steps, iteration_row
 from .checkpoint import FORMAT_VERSION, STAMP
 
@@ -38,9 +39,14 @@ def identity_of(trainer: Trainer) -> Identity:
     for name, source in (("model", trainer.lightning_module), ("data", datamodule_of(trainer))):
         fields = getattr(source, "identity_fields", None)
         deciding[name] = fields() if fields is not None else dict(getattr(source, "hparams", {}))
-    deciding["callbacks"] = {
-        type(c).__name__: c.identity_fields() for c in callbacks_of(trainer) if hasattr(c, "identity_fields")
-    }
+    said: dict[str, Any] = {}
+    for c in callbacks_of(trainer):
+        if hasattr(c, "identity_fields"):
+            name, n = type(c).__name__, 1
+            while (key := name if n == 1 else f"{name}-{n}") in said:  # one class may be there twice
+                n += 1
+            said[key] = c.identity_fields()
+    deciding["callbacks"] = said
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return Identity.of(deciding, {"torch_threads": torch.get_num_threads(), "device": kind, "code": own_code()})
 
