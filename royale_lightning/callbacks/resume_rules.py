@@ -63,8 +63,9 @@ class ResumeRules(LoggedCallback):
 
     Args:
         allow_drift: go on although fixed fields differ, recorded like any other change.
-        allow_mid_iteration: go on from a save that an interrupt made inside an iteration. Its weights and counters
-            are used; the interrupted iteration is collected anew, so the run is not the unbroken one.
+        allow_mid_iteration: go on from a save that an interrupt, or somebody else's callback, made inside an
+            iteration. Its weights and counters are used; the iteration is collected anew, so the run is not the
+            unbroken one.
     """
 
     phase = Phase.RULES
@@ -93,7 +94,7 @@ class ResumeRules(LoggedCallback):
         if stamp["mid_iteration"] and not self.allow_mid_iteration:
             raise UserError(
                 "the checkpoint was saved in the middle of an iteration, so training cannot continue from it exactly; "
-                "use one of an iteration's end, such as last.ckpt beside it, or add --allow_mid_iteration"
+                "use one of an iteration's end, such as checkpoints/last.ckpt of its run, or add --allow_mid_iteration"
             )
         changes = self.identity.changes(Identity.from_dict(stamp["identity"]))
         fixed = [str(c) for c in changes if c.kind == FIXED]
@@ -108,6 +109,8 @@ class ResumeRules(LoggedCallback):
         if stamp["mid_iteration"]:
             changes.append(Change("checkpoint", "an iteration's end", "mid-iteration", FIXED))
             _back_to_the_iterations_start(checkpoint)
+            if hasattr(data := datamodule_of(trainer), "iteration"):
+                data.iteration = stamp["iteration"]  # which may have counted the interrupted one
         self._changes = changes
 
     # ---- what may change ---------------------------------------------------------------------------------------
@@ -163,6 +166,11 @@ def _stamp_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
     if stamp is None:
         raise UserError("the checkpoint is of another program: it carries no stamp of royale_lightning")
     version = stamp.get("format_version")
+    if version is None:
+        raise UserError(
+            "the checkpoint was saved by a Trainer without RunCheckpoint, so nothing tells at which moment; begin a "
+            "run with its weights by model.init_from"
+        )
     if version != FORMAT_VERSION:
         newer = isinstance(version, int) and version > FORMAT_VERSION
         remedy = "upgrade royale_lightning" if newer else "continue it with the version that wrote it"

@@ -290,6 +290,11 @@ class SelfPlayModule(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another network's weights with one sentence, instead of a page of shapes."""
+        if "optimizer_states" not in checkpoint and self._trainer is not None and self.trainer.training:
+            raise UserError(
+                "the checkpoint holds weights alone (save_weights_only), so training cannot continue from it; use "
+                "checkpoints/last.ckpt of its run, or begin a run with its weights by model.init_from"
+            )
         saved, own = checkpoint["state_dict"], self.state_dict()
         odd = [
             k for k in sorted({*saved, *own})

@@ -134,6 +134,8 @@ class SelfPlayData(pl.LightningDataModule):
         self._dataset: SelfPlayDataset | None = None
         self._ahead: Ahead | None = None
         self._restored: dict[str, Any] | None = None
+        #: Where this rank's battles stood when the fit ended, for a checkpoint that is saved after it.
+        self._left: dict[str, Any] | None = None
         self._metrics: dict[str, float] = {}
         self._table_metrics: dict[str, float] = {}
         self._counted: dict[str, int] = {}
@@ -179,6 +181,7 @@ class SelfPlayData(pl.LightningDataModule):
     def setup(self, stage: str) -> None:
         if stage == "fit":
             self.plan = RunPlan()  # Lightning sets up the callbacks after this
+            self._left = None
             validate(self.battle)
             self._check_accumulation()
             for name in self.opponents.scripted_opponents if self.opponents.scripted else ():
@@ -202,7 +205,7 @@ class SelfPlayData(pl.LightningDataModule):
 
     def on_exception(self, exception: BaseException) -> None:
         # Lightning calls no teardown after an exception, and workers and shared memory must not outlive the run.
-        self.teardown("fit")
+        self._close()
 
     def test_dataloader(self) -> _Once:
         """One item: the module's step plays the whole measurement."""
@@ -221,6 +224,11 @@ class SelfPlayData(pl.LightningDataModule):
         return Measure(stage.value, DEFAULT_GAMES[stage.value], DEFAULT_SEED, Path(trainer.default_root_dir))
 
     def teardown(self, stage: str) -> None:
+        if self._dataset is not None:
+            self._left = self._battles()
+        self._close()
+
+    def _close(self) -> None:
         if self._ahead is not None:
             self._ahead.close()
         if self._source is not None:
@@ -370,19 +378,24 @@ class SelfPlayData(pl.LightningDataModule):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        ahead = self._ahead if self._ahead is not None and self._ahead.started else None
-        mine = ahead.state_dict() if ahead else self.collector.state_dict() if self._dataset is not None else {}
+        mine = self._battles() if self._dataset is not None else self._left or {"state": {}, "ahead": None}
         return {
             "game_steps": self.game_steps,
             "iteration": self.iteration,
             "scaler": dict(self.scaler.state_dict()),
             "ladder": self.ladder.state_dict(),
             "scores": self._scores.state_dict(),
-            "ranks": self.ranks.gather(mine),
+            "ranks": self.ranks.gather(mine["state"]),
             # The ranks' weights are the same.
-            "ahead": ahead.policy_state() if ahead else None,
+            "ahead": mine["ahead"],
             "table_metrics": self._table_metrics,
         }
+
+    def _battles(self) -> dict[str, Any]:
+        """Where this rank's battles stand, and the policy that is playing them ahead."""
+        if self._ahead is not None and self._ahead.started:
+            return {"state": self._ahead.state_dict(), "ahead": self._ahead.policy_state()}
+        return {"state": self.collector.state_dict(), "ahead": None}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Runs before the device and the battles exist; what concerns them is applied when they are built.
@@ -390,8 +403,10 @@ class SelfPlayData(pl.LightningDataModule):
         Raises:
             UserError: a run is to be continued from the state of another version.
         """
-        self.game_steps = int(state["game_steps"])
-        self.iteration = int(state["iteration"])
+        counted = int(state["game_steps"]), int(state["iteration"])
+        if counted != (self.game_steps, self.iteration):
+            self._left = None  # of another moment than this one
+        self.game_steps, self.iteration = counted
         if self.trainer is not None and self.trainer.state.fn != TrainerFn.FITTING:
             return  # measured is the network, whatever version trained it
         # Lightning asks here before the callback that knows the format's version.
@@ -400,6 +415,11 @@ class SelfPlayData(pl.LightningDataModule):
                 "the checkpoint is of another version of royale_lightning: its state of the battles lacks "
                 f"{missing[0]!r}; continue it with the version that wrote it, or start from its weights with "
                 "model.init_from"
+            )
+        if not all(state["ranks"]):
+            raise UserError(
+                "the checkpoint holds no battles to go on with: it was saved by a Trainer that had not trained, or had "
+                "measured another checkpoint since; begin a run with its weights by model.init_from"
             )
         self.scaler.load_state_dict(state["scaler"])
         self.ladder.load_state_dict(state["ladder"])

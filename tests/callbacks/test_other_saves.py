@@ -1,0 +1,149 @@
+"""Checkpoints that another callback or a user saves: they resume exactly, or say in a sentence that they do not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from royale_lightning import BattleSpec, OpponentShares, PPOSettings, RolloutSettings, SelfPlayData, SelfPlayModule
+from royale_lightning.bots.bot import Bot
+from royale_lightning.bots.measure import Measure
+from royale_lightning.callbacks import ResumeRules
+from royale_lightning.cli.trainer_defaults import complete
+from royale_lightning.errors import UserError
+from royale_lightning.run.jsonl import read_rows
+from royale_lightning.tools.verify_resume import checkpoint_digests, first_difference, rows_without_time
+
+# Lightning's, of the ModelCheckpoints that a resumed run goes on without.
+pytestmark = pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")
+
+
+class FromAHook(Callback):
+    """Saves in the middle of things, as SLURM's hook does: between two minibatches."""
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if (trainer.current_epoch, batch_idx) == (1, 1):
+            trainer.save_checkpoint(Path(trainer.default_root_dir) / "hpc_ckpt_1.ckpt")
+
+
+def parts() -> tuple[SelfPlayModule, SelfPlayData]:
+    data = SelfPlayData(
+        BattleSpec(max_ticks=300), RolloutSettings(2, 64, 32, threads=1), OpponentShares(mirror=1.0, scripted=0.0),
+    )
+    return SelfPlayModule("tests.support.bots.Reflex", PPOSettings(ppo_epochs=2)), data
+
+
+def trained(
+    folder: Path, iterations: int, *callbacks: Callback, ckpt_path: Path | None = None, allow: bool = False
+) -> Trainer:
+    settings = {
+        "callbacks": [ResumeRules(allow_mid_iteration=allow), *callbacks], "max_epochs": iterations,
+        "accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False,
+    }
+    trainer = Trainer(**complete(settings, folder))
+    module, data = parts()
+    trainer.fit(module, data, ckpt_path=ckpt_path)
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("straight")
+    trained(folder, 3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two iterations, and every kind of file that somebody else may save."""
+    folder = tmp_path_factory.mktemp("saved")
+    theirs = [
+        ModelCheckpoint(folder / "steps", filename="{step}", every_n_train_steps=1, save_top_k=-1),
+        ModelCheckpoint(folder / "epochs", filename="{epoch}"),
+        ModelCheckpoint(folder, filename="light", every_n_epochs=2, save_weights_only=True),
+    ]
+    trainer = trained(folder, 2, *theirs, FromAHook())
+    trainer.save_checkpoint(folder / "after.ckpt")
+    return folder
+
+
+def resumed(saved: Path, name: str, folder: Path, *, allow: bool = False) -> Trainer:
+    shutil.copytree(saved, folder, dirs_exist_ok=True)
+    (folder / "checkpoints" / "iteration-000002.ckpt").unlink()
+    return trained(folder, 3, ckpt_path=folder / name, allow=allow)
+
+
+@pytest.mark.parametrize("name", ["epochs/epoch=1.ckpt", "after.ckpt"])
+def test_what_is_saved_at_an_iterations_end_resumes_exactly(
+    straight: Path, saved: Path, tmp_path: Path, name: str
+) -> None:
+    assert torch.load(saved / name, weights_only=True)["royale_lightning"]["iteration"] == 2
+    ours = saved / "checkpoints" / "iteration-000002.ckpt"
+    theirs, mine = checkpoint_digests(saved / name), checkpoint_digests(ours)
+    same = {"weights", "optimizer", "battles", "data", "random"}
+    assert {k: theirs[k] for k in same} == {k: mine[k] for k in same}
+    resumed(saved, name, tmp_path)
+    assert first_difference(straight, tmp_path, range(3, 4), name) is None
+    assert list(rows_without_time(tmp_path)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["steps/step=1.ckpt", "steps/step=7.ckpt", "steps/step=8.ckpt", "hpc_ckpt_1.ckpt"])
+def test_what_is_saved_elsewhere_says_so_and_goes_on_when_it_may(saved: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"saved in the middle of an iteration.*add --allow_mid_iteration"):
+        resumed(saved, name, tmp_path / "refused")
+    done = torch.load(saved / name, weights_only=True)["royale_lightning"]["iteration"]
+    assert done == (0 if name == "steps/step=1.ckpt" else 1)
+    trainer = resumed(saved, name, tmp_path / "allowed", allow=True)
+    data: Any = trainer.datamodule  # type: ignore[attr-defined]
+    assert trainer.current_epoch == data.iteration == 3
+    assert [x["iteration"] for x in read_rows(tmp_path / "allowed/drift.jsonl")] == [done]
+
+
+def test_weights_alone_are_no_run(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds weights alone"):
+        resumed(saved, "light.ckpt", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["after.ckpt", "steps/step=5.ckpt", "hpc_ckpt_1.ckpt", "light.ckpt"])
+def test_all_of_them_are_bots(saved: Path, name: str) -> None:
+    assert Bot.load(saved / name).record.game_steps > 0
+
+
+def test_the_least_of_them_can_be_measured(saved: Path) -> None:
+    module, data = parts()
+    data.measure = Measure("validate", 2, 1, saved / "scores")
+    trainer = Trainer(
+        accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=saved,
+    )
+    trainer.validate(module, data, ckpt_path=saved / "light.ckpt", verbose=False)
+    assert json.loads((saved / "scores/validation.json").read_text())["checkpoint"] == str(saved / "light.ckpt")
+
+
+def test_what_was_saved_after_measuring_another_checkpoint_holds_no_battles(saved: Path, tmp_path: Path) -> None:
+    trainer = trained(tmp_path, 1)
+    data: Any = trainer.datamodule  # type: ignore[attr-defined]
+    trainer.save_checkpoint(tmp_path / "after.ckpt")
+    data.measure = Measure("validate", 2, 1, tmp_path)
+    trainer.limit_val_batches = 1
+    trainer.validate(trainer.lightning_module, data, ckpt_path=saved / "after.ckpt", verbose=False)
+    trainer.save_checkpoint(tmp_path / "spoiled.ckpt")
+    with pytest.raises(UserError, match="holds no battles to go on with"):
+        trained(tmp_path, 2, ckpt_path=tmp_path / "spoiled.ckpt")
+    trained(tmp_path, 2, ckpt_path=tmp_path / "after.ckpt")
+
+
+def test_a_trainer_without_our_checkpoints_leaves_no_moment(tmp_path: Path) -> None:
+    settings = {"max_epochs": 1, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = Trainer(**complete({**settings, "accelerator": "cpu", "enable_model_summary": False}, tmp_path))
+    trainer.fit(*parts())
+    trainer.save_checkpoint(tmp_path / "plain.ckpt")
+    with pytest.raises(UserError, match="without RunCheckpoint, so nothing tells at which moment"):
+        trained(tmp_path, 2, ckpt_path=tmp_path / "plain.ckpt")
