@@ -53,8 +53,8 @@ def keep_bot(trainer: Trainer, path: Path) -> None:
 class RunCheckpoint(RunCallback, Checkpoint):
     """Write ``checkpoints/iteration-000123.ckpt`` and ``last.ckpt`` every N iterations and at the end.
 
-    Only at an iteration's end, after every other callback: that is the one moment whose state resumes exactly. A file is
-    complete or absent (room checked, written aside, synced, renamed), is listed with its hash in
+    Only at an iteration's end, after every other callback: that is the one moment whose state resumes exactly. A file
+    is complete or absent (room checked, written aside, synced, renamed), is listed with its hash in
     ``checkpoints/manifest.json``, and loads with ``torch.load(weights_only=True)``.
 
     What anybody else saves carries the mark of a moment inside an iteration, unless it is this one too: a

@@ -7,6 +7,7 @@ import ctypes
 import inspect
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -214,14 +215,16 @@ class SelfPlayData(pl.LightningDataModule):
     val_dataloader = predict_dataloader = test_dataloader
 
     def asked(self) -> Measure:
-        """What a measuring stage plays: :attr:`measure`, or the defaults, into the trainer's folder."""
-        if self.measure is not None:
-            return self.measure
+        """What a measuring stage plays: :attr:`measure`, or as the command without options does, into the run folder of
+        the checkpoint that is measured, or else the Trainer's."""
         trainer = self.trainer
         assert trainer is not None, "the data module is used through a Trainer"
-        stage = trainer.state.fn
-        assert stage is not None
-        return Measure(stage.value, DEFAULT_GAMES[stage.value], DEFAULT_SEED, Path(trainer.default_root_dir))
+        assert trainer.state.fn is not None
+        stage = trainer.state.fn.value
+        if self.measure is not None:
+            return replace(self.measure, stage=stage)
+        own = run_folder.of_checkpoint(Path(trainer.ckpt_path)) if trainer.ckpt_path else None
+        return Measure(stage, DEFAULT_GAMES[stage], DEFAULT_SEED, own or Path(trainer.default_root_dir))
 
     def teardown(self, stage: str) -> None:
         if self._dataset is not None:

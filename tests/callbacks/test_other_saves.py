@@ -14,9 +14,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from royale_lightning import BattleSpec, OpponentShares, PPOSettings, RolloutSettings, SelfPlayData, SelfPlayModule
 from royale_lightning.bots.bot import Bot
-from royale_lightning.bots.measure import Measure
+from royale_lightning.bots.measure import DEFAULT_GAMES, Measure
 from royale_lightning.callbacks import ResumeRules
-from royale_lightning.cli.trainer_defaults import complete
+from royale_lightning.cli.trainer_defaults import complete, defaults
 from royale_lightning.errors import UserError
 from royale_lightning.run.jsonl import read_rows
 from royale_lightning.tools.verify_resume import checkpoint_digests, first_difference, rows_without_time
@@ -116,15 +116,23 @@ def test_all_of_them_are_bots(saved: Path, name: str) -> None:
     assert Bot.load(saved / name).record.game_steps > 0
 
 
-def test_the_least_of_them_can_be_measured(saved: Path) -> None:
+def test_a_trainer_made_by_defaults_measures_as_the_command_does(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights alone are enough; the results go where the checkpoint's run is, or else where the Trainer's is."""
+    monkeypatch.setitem(DEFAULT_GAMES, "validate", 2)
+    run = tmp_path / "run"
+    shutil.copytree(saved / "checkpoints", run / "checkpoints")
+    shutil.copy(saved / "light.ckpt", run / "checkpoints")
+    settings = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    trainer = Trainer(**defaults(run_dir=str(tmp_path / "mine"), **settings))
     module, data = parts()
-    data.measure = Measure("validate", 2, 1, saved / "scores")
-    trainer = Trainer(
-        accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, default_root_dir=saved,
-    )
-    trainer.validate(module, data, ckpt_path=saved / "light.ckpt", verbose=False)
-    assert json.loads((saved / "scores/validation.json").read_text())["checkpoint"] == str(saved / "light.ckpt")
+    trainer.validate(module, data, verbose=False)
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["validation.json"]
+    here = str(run / "checkpoints/light.ckpt")
+    trainer.validate(module, data, ckpt_path=here, verbose=False)
+    found = json.loads((run / "validation.json").read_text())
+    assert found["checkpoint"] == here
 
 
 def test_what_was_saved_after_measuring_another_checkpoint_holds_no_battles(saved: Path, tmp_path: Path) -> None:
@@ -132,7 +140,6 @@ def test_what_was_saved_after_measuring_another_checkpoint_holds_no_battles(save
     data: Any = trainer.datamodule  # type: ignore[attr-defined]
     trainer.save_checkpoint(tmp_path / "after.ckpt")
     data.measure = Measure("validate", 2, 1, tmp_path)
-    trainer.limit_val_batches = 1
     trainer.validate(trainer.lightning_module, data, ckpt_path=saved / "after.ckpt", verbose=False)
     trainer.save_checkpoint(tmp_path / "spoiled.ckpt")
     with pytest.raises(UserError, match="holds no battles to go on with"):

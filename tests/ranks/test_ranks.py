@@ -105,9 +105,10 @@ def test_ranks_share_weights_and_not_battles(tmp_path: Path) -> None:
     assert len(a) == len(b) == 2
     for one, other in zip(a, b, strict=True):
         assert one["epochs"] == other["epochs"] == 1, "the KL limit of 1e-12 ends the update after one PPO epoch"
-        for shared in ("iteration", "game_steps", "weights", "return_scale", "figures"):
+        for shared in ("iteration", "game_steps", "weights", "return_scale", "figures", "seen"):
             assert one[shared] == other[shared]
         assert one["figures"]["policy/play_rate"] > 0
+        assert one["seen"]["time/update"] > 0, "a time of its own, and yet all ranks see one"
         assert "health/actions_refused" in one["figures"]
         assert one["rows"] != other["rows"]
         assert set(one["battles"]) <= {0, 1}
@@ -156,6 +157,19 @@ def test_two_ranks_resume_exactly_after_twenty_iterations(tmp_path: Path) -> Non
     for rank in (0, 1):
         assert lines(split, rank) == lines(straight, rank)
     assert lines(straight, 0)[-1]["weights"] == lines(straight, 1)[-1]["weights"]
+
+
+@pytest.mark.slow
+def test_ranks_stop_together_on_a_figure(tmp_path: Path) -> None:
+    """Of a time, which each rank measures anew."""
+    stop = {
+        "class_path": "lightning.pytorch.callbacks.EarlyStopping",
+        "init_args": {"monitor": "time/update", "patience": 1, "min_delta": 1e9},
+    }
+    run = tmp_path / "run"
+    for done in launch(tmp_path, "--run_dir", str(run), "--stop.iterations", "9", callbacks=[stop]):
+        assert done.returncode == 0, done.stderr
+    assert len(lines(run, 0)) == len(lines(run, 1)) == 2
 
 
 @pytest.mark.slow
