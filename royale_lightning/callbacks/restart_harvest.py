@@ -107,7 +107,9 @@ class RestartHarvest(RunCallback):
         state, self._restored = self._restored, None
         said = None
         if state is not None:
-            self.session.load(state["starts"].numpy().tobytes(), state["credits"], trainer.global_rank)
+            data = data_of(trainer)
+            battles = data.ranks.world_size * data.rollout.battles
+            self.session.load(state["starts"].numpy().tobytes(), state["credits"], trainer.global_rank, battles)
             if self.import_bank is not None:
                 said = f"{str(self.import_bank)!r} is not read again: the run goes on with the restart pool it had"
         elif self.import_bank is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from ..nn.protocol import ActorCritic, Inputs
 from ..nn.rows import unpack
 from ..parts import Part, PartLike
 from ..rollout.advantage import ESTIMATORS
-from ..rollout.data import data_of
+from ..rollout.data import data_of, inputs_of
 from ..rollout.minibatch import Minibatch
 from ..run.ranks import Ranks
 from .auxiliary import TERMS, AuxiliaryLoss, Step, build_terms, gradient_shares
@@ -70,6 +71,8 @@ class SelfPlayModule(pl.LightningModule):
         compile: bool = False,
     ) -> None:
         super().__init__()
+        if isinstance(ppo, Mapping):  # as a checkpoint's hyper-parameters hold it (load_from_checkpoint)
+            ppo = PPOSettings(**{**ppo, "adam_betas": tuple(ppo["adam_betas"])})
         self.compiles = compile
         self.auxiliary_parts = {n: Part.of(a, f"model.auxiliary.{n}", TERMS) for n, a in (auxiliary or {}).items()}
         self.init_from = init_from
@@ -98,8 +101,18 @@ class SelfPlayModule(pl.LightningModule):
 
     # ---- building --------------------------------------------------------------------------------------------
     def configure_model(self) -> None:
+        """Make the network for the Trainer's battles; without one (``load_from_checkpoint``) the checkpoint's record
+        says for which, see :meth:`on_load_checkpoint`."""
+        if self._trainer is None:
+            return
+        data = data_of(self.trainer)
+        if self._built and self.inputs != data.inputs:
+            raise UserError(
+                f"the module's network reads observation {self.inputs.layout.name} ({self.inputs.actions.n_actions} "
+                f"actions) of the battles it was made for, and these give {data.inputs.layout.name} "
+                f"({data.inputs.actions.n_actions}); give it the same battles, or make a new module"
+            )
         if not self._built:
-            data = data_of(self.trainer)
             self.build(data.inputs, data.seed)
             if self.init_from is not None and not self.trainer.ckpt_path:
                 load_actor(self.network, self.init_from, data.inputs)
@@ -289,12 +302,21 @@ class SelfPlayModule(pl.LightningModule):
         return Bot.of(self.network, self.network_part, data.battle, game_steps=data.game_steps, run=run)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse another network's weights with one sentence, instead of a page of shapes."""
+        """Refuse another network's weights with one sentence, instead of a page of shapes.
+
+        ``SelfPlayModule.load_from_checkpoint(path)`` builds the network here. It has the critic too and can be trained
+        on with a data module of the same battles; what only has to play is loaded by ``Bot.load(path)``.
+        """
         if "optimizer_states" not in checkpoint and self._trainer is not None and self.trainer.training:
             raise UserError(
                 "the checkpoint holds weights alone (save_weights_only), so training cannot continue from it; use "
                 "checkpoints/last.ckpt of its run, or begin a run with its weights by model.init_from"
             )
+        if not self._built:
+            from ..bots.bot_files import CHECKPOINT_KEY, BotRecord
+
+            record = BotRecord.from_dict(checkpoint.get(CHECKPOINT_KEY), "the checkpoint")
+            self.build(inputs_of(record.spec("the checkpoint")), seed=0)  # whose weights are replaced
         saved, own = checkpoint["state_dict"], self.state_dict()
         odd = [
             k for k in sorted({*saved, *own})

@@ -34,6 +34,7 @@ from ..nn.protocol import Inputs
 from ..parts import Part
 from ..run import folder as run_folder
 from ..run.ranks import Ranks
+from ..run.screen import say
 from .advantage import estimator_of
 from .collector import Collector, Rollout
 from .dataset import Learner, SelfPlayDataset
@@ -280,16 +281,29 @@ class SelfPlayData(pl.LightningDataModule):
         self.scaler.clip = learner.ppo.reward_clip
         ahead = self._ahead = Ahead(self.collector) if self.rollout.overlap else None
         if self._restored is not None:
-            mine, policy = self._restored["ranks"][ranks.rank], self._restored["ahead"]
-            if ahead is not None and policy is not None:
-                ahead.load_state_dict(mine, policy, learner.network)
-            else:
-                self.collector.load_state_dict(mine if policy is None else mine["collector"])
+            self._go_on(self._restored, ranks, learner)
             self._restored = None
         return SelfPlayDataset(
             self.collector, learner, self, rollout=self.rollout, estimator=estimator_of(learner.ppo.advantage),
             scaler=self.scaler, seed=self.seed, ranks=ranks, ahead=ahead,
         )
+
+    def _go_on(self, state: dict[str, Any], ranks: Ranks, learner: Learner) -> None:
+        """Put this rank's battles where they stood; those of a rank that was not there begin as a fresh run's do."""
+        before, now, policy = state["ranks"], ranks.world_size, state["ahead"]
+        if len(before) != now and ranks.leads:
+            n = self.rollout.battles
+            less = f"the {(len(before) - now) * n} battles in flight of the others are dropped"
+            more = f"{(now - len(before)) * n} battles begin anew on the ranks that are new"
+            say(f"the run had {len(before)} ranks and has {now}: {less if len(before) > now else more}")
+        if ranks.rank >= len(before):
+            return
+        mine = before[ranks.rank]
+        # Who has nothing ahead would wait for the ladder's table in a collective that the others are past.
+        if self._ahead is not None and policy is not None and len(before) == now:
+            self._ahead.load_state_dict(mine, policy, learner.network)
+        else:
+            self.collector.load_state_dict(mine if policy is None else mine["collector"])
 
     def _check_memory(self, device: torch.device) -> None:
         """Refuse sizes whose buffers alone the memory cannot hold, before anything is allocated."""
@@ -418,6 +432,11 @@ class SelfPlayData(pl.LightningDataModule):
                 "the checkpoint is of another version of royale_lightning: its state of the battles lacks "
                 f"{missing[0]!r}; continue it with the version that wrote it, or start from its weights with "
                 "model.init_from"
+            )
+        if self.trainer is None:
+            raise UserError(
+                "a checkpoint does not hold the settings of its battles; make a SelfPlayData with those of the run "
+                "(its config.yaml), and go on by trainer.fit(..., ckpt_path=...)"
             )
         if not all(state["ranks"]):
             raise UserError(

@@ -44,7 +44,7 @@ def trained(
     folder: Path, iterations: int, *callbacks: Callback, ckpt_path: Path | None = None, allow: bool = False
 ) -> Trainer:
     settings = {
-        "callbacks": [ResumeRules(allow_mid_iteration=allow), *callbacks], "max_epochs": iterations,
+        "callbacks": [ResumeRules(allow_drift=allow, allow_mid_iteration=allow), *callbacks], "max_epochs": iterations,
         "accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False,
     }
     trainer = Trainer(**complete(settings, folder))
@@ -133,6 +133,40 @@ def test_a_trainer_made_by_defaults_measures_as_the_command_does(
     trainer.validate(module, data, ckpt_path=here, verbose=False)
     found = json.loads((run / "validation.json").read_text())
     assert found["checkpoint"] == here
+
+
+def test_one_rank_goes_on_where_two_were(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its own battles; the other way round takes two processes, ``tests/ranks``."""
+    content = torch.load(saved / "after.ckpt", weights_only=True)
+    content["SelfPlayData"]["ranks"] *= 2
+    content["royale_lightning"]["identity"]["fixed"]["trainer.world_size"] = 2
+    torch.save(content, tmp_path / "two.ckpt")
+    with pytest.raises(UserError, match="trainer.world_size 2 -> 1"):
+        trained(tmp_path / "run", 3, ckpt_path=tmp_path / "two.ckpt")
+    trainer = trained(tmp_path / "run", 3, ckpt_path=tmp_path / "two.ckpt", allow=True)
+    assert trainer.current_epoch == 3
+    said = capsys.readouterr().out
+    assert said.count("the run had 2 ranks and has 1: the 2 battles in flight of the others are dropped") == 1
+
+
+def test_the_module_loads_from_any_checkpoint_without_a_trainer(saved: Path, tmp_path: Path) -> None:
+    module = SelfPlayModule.load_from_checkpoint(saved / "after.ckpt")
+    content = torch.load(saved / "after.ckpt", weights_only=True)
+    assert module.ppo == parts()[0].ppo
+    assert module.state_dict().keys() == content["state_dict"].keys()
+    assert all(torch.equal(x, content["state_dict"][k]) for k, x in module.state_dict().items())
+    settings = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "max_epochs": 1}
+    trainer = Trainer(**complete(settings, tmp_path))
+    with pytest.raises(UserError, match=r"reads observation entities/1 .* and these give spatial"):
+        trainer.fit(module, SelfPlayData(BattleSpec(observation="spatial")))
+    trainer = Trainer(**complete(settings, tmp_path))
+    trainer.fit(module, parts()[1])
+    assert trainer.current_epoch == 1, "it trains on from those weights"
+    with pytest.raises(UserError, match="make a SelfPlayData with those of the run"):
+        SelfPlayData.load_from_checkpoint(saved / "after.ckpt")
+    torch.save({"state_dict": {}, "pytorch-lightning_version": "2.6.0"}, tmp_path / "other.ckpt")
+    with pytest.raises(UserError, match="holds no bot record"):
+        SelfPlayModule.load_from_checkpoint(tmp_path / "other.ckpt")
 
 
 def test_what_was_saved_after_measuring_another_checkpoint_holds_no_battles(saved: Path, tmp_path: Path) -> None:
