@@ -30,7 +30,7 @@ class MetricLog(LoggedCallback):
         super().on_fit_start(trainer, pl_module)
         if self.set_aside is not None:
             say(f"metrics of iterations after the checkpoint moved to {self.set_aside}")
-        if self.open_log() is not None and trainer.loggers:
+        if self._log_path is not None and trainer.loggers:  # the log itself is opened by its first line
             identity = identity_of(trainer)
             settings = {**identity.noted, **identity.fixed, **identity.tunable, "identity": identity.digest}
             log_settings(trainer.loggers, settings)

@@ -78,17 +78,19 @@ class ResumeRules(LoggedCallback):
         self.allow_mid_iteration = allow_mid_iteration
         self.identity: Identity | None = None
         self.drifts = 0
+        self._fits = False
         self._changes: list[Change] = []
         self._configured: list[dict[str, Any]] = []
 
     # ---- judging a checkpoint ----------------------------------------------------------------------------------
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        self._changes = []
-        self.identity = identity_of(trainer) if stage == "fit" else None
+        self._fits = stage == "fit"
+        if self._fits:
+            self._changes, self.identity = [], None
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        if self.identity is None:
+        if not self._fits:
             return
         stamp = _stamp_of(checkpoint)
         if stamp["mid_iteration"] and not self.allow_mid_iteration:
@@ -96,6 +98,8 @@ class ResumeRules(LoggedCallback):
                 "the checkpoint was saved in the middle of an iteration, so training cannot continue from it exactly; "
                 "use one of an iteration's end, such as checkpoints/last.ckpt of its run, or add --allow_mid_iteration"
             )
+        # Not before: the data module, which has its state by now, knows what paths held when the run began.
+        self.identity = identity_of(trainer)
         changes = self.identity.changes(Identity.from_dict(stamp["identity"]))
         fixed = [str(c) for c in changes if c.kind == FIXED]
         if fixed and not self.allow_drift:
@@ -128,6 +132,8 @@ class ResumeRules(LoggedCallback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)
+        if self.identity is None:
+            self.identity = identity_of(trainer)
         # The optimizers exist by now, and their state has not been loaded yet. A Lightning scheduler computes the
         # learning rate from the one before, so there that one must stay.
         keep = {"params", "lr"} if trainer.lr_scheduler_configs else {"params"}

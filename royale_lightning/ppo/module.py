@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,16 +142,36 @@ class SelfPlayModule(pl.LightningModule):
     def identity_fields(self) -> dict[str, Any]:
         """What of this module decides a run (:mod:`royale_lightning.run.identity`)."""
         estimator = Part.of(self.ppo.advantage, "ppo.advantage", ESTIMATORS)
+        given = data_of(self.trainer).given
+        auxiliary = {n: a.as_dict() for n, a in self.auxiliary_parts.items()}
+        for name, setting, path in self._bots():
+            auxiliary[name]["init_args"][setting] = given.id_of(f"model.auxiliary.{name}.{setting}", path)
+        init_from = None if self.init_from is None else given.id_of("model.init_from", self.init_from)
         return {
             "network": self.network_part, "ppo": {**asdict(self.ppo), "advantage": estimator},
-            "auxiliary": self.auxiliary_parts, "init_from": self.init_from, "compile": self.compiles,
+            "auxiliary": auxiliary, "init_from": init_from, "compile": self.compiles,
         }
+
+    def _bots(self) -> Iterator[tuple[str, str, str]]:
+        """Term, setting and path of every bot that the auxiliary losses are given."""
+        for name, term in self._terms():
+            init_args = self.auxiliary_parts[name].init_args
+            yield from ((name, s, str(init_args[s])) for s in term.bot_settings if init_args.get(s) is not None)
 
     @property
     def gamma(self) -> float:
         return self.numbers.gamma
 
     # ---- an iteration ----------------------------------------------------------------------------------------
+    def on_fit_start(self) -> None:
+        bots: dict[str, dict[str, Bot]] = {}
+        for name, setting, path in self._bots():
+            bot = data_of(self.trainer).given_bot(f"model.auxiliary.{name}.{setting}", path)
+            bots.setdefault(name, {})[setting] = bot
+        for name, term in self._terms():
+            if name in bots:
+                term.take_bots(bots[name])
+
     def on_train_start(self) -> None:
         self._begun = 0
 

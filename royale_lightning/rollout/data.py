@@ -24,7 +24,9 @@ from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
 from ..battle.steps.make_source import make_source
 from ..battle.steps.sources import InlineSource, RolloutSource
+from ..bots.bot import Bot
 from ..bots.frozen import FrozenActors
+from ..bots.given import OPPONENTS, Given, stores_of
 from ..bots.measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..errors import UserError
 from ..ladder.ladder import Ladder
@@ -128,6 +130,8 @@ class SelfPlayData(pl.LightningDataModule):
         self.ladder = Ladder(battle, seed, opponents.pfsp)
         #: What ``test``, ``validate`` or ``predict`` shall play; set by the command line.
         self.measure: Measure | None = None
+        #: What the run was given by path, such as bots.
+        self.given = Given()
         #: What callbacks registered for this run.
         self.plan = RunPlan()
         #: The metric row; see :func:`royale_lightning.callbacks.iteration_row`.
@@ -184,6 +188,7 @@ class SelfPlayData(pl.LightningDataModule):
         if stage == "fit":
             self.plan = RunPlan()  # Lightning sets up the callbacks after this
             self._left = None
+            self.given = Given()
             validate(self.battle)
             self._check_accumulation()
             for name in self.opponents.scripted_opponents if self.opponents.scripted else ():
@@ -224,8 +229,8 @@ class SelfPlayData(pl.LightningDataModule):
         stage = trainer.state.fn.value
         if self.measure is not None:
             return replace(self.measure, stage=stage)
-        own = run_folder.of_checkpoint(Path(trainer.ckpt_path)) if trainer.ckpt_path else None
-        return Measure(stage, DEFAULT_GAMES[stage], DEFAULT_SEED, own or Path(trainer.default_root_dir))
+        out = self._source_run() or Path(trainer.default_root_dir)
+        return Measure(stage, DEFAULT_GAMES[stage], DEFAULT_SEED, out)
 
     def teardown(self, stage: str) -> None:
         if self._dataset is not None:
@@ -321,12 +326,29 @@ class SelfPlayData(pl.LightningDataModule):
 
     def _open_ladder(self, trainer: pl.Trainer, ranks: Ranks) -> None:
         folder = Path(trainer.default_root_dir)
-        source = run_folder.of_checkpoint(Path(trainer.ckpt_path)) if trainer.ckpt_path else None
+        source = self._source_run()
         dry = bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
         self.ladder.open(
             None if dry else folder, leads=ranks.leads, share=ranks.from_rank_zero, source=source,
-            given=self.opponents.snapshots, game_steps=self.game_steps,
+            given=[p for p in self.opponents.snapshots if self.given.is_new(OPPONENTS, p)], game_steps=self.game_steps,
         )
+        if not dry:
+            (own,) = stores_of([folder])
+            ranks.from_rank_zero(lambda: self.given.keep(own))
+
+    def _source_run(self) -> Path | None:
+        """The run folder of the checkpoint that is gone on from."""
+        trainer = self.trainer
+        return run_folder.of_checkpoint(Path(trainer.ckpt_path)) if trainer is not None and trainer.ckpt_path else None
+
+    def given_bot(self, setting: str, path: str) -> Bot:
+        """The bot that a setting names by path, as it was when the run began; see :mod:`royale_lightning.bots.given`.
+
+        Raises:
+            UserError: it cannot be had.
+        """
+        assert self.trainer is not None, "the data module is used through a Trainer"
+        return self.given.bot(setting, path, stores_of([Path(self.trainer.default_root_dir), self._source_run()]))
 
     # ---- an iteration ----------------------------------------------------------------------------------------
     def before_rollout(self) -> None:
@@ -387,11 +409,16 @@ class SelfPlayData(pl.LightningDataModule):
         """What of this module decides a run (:mod:`royale_lightning.run.identity`): settings, engine, bots."""
         names = [n for n in inspect.signature(type(self)).parameters if n != "battle"]
         bots = [Part(n) for n in self.opponents.scripted_opponents if "." in n]
+        # A bot by what it holds: neither where it lies nor what lies there by now decides anything.
+        opponents = replace(
+            self.opponents, snapshots=[self.given.id_of(OPPONENTS, p) for p in self.opponents.snapshots]
+        )
         return {
             "battle": {**self.battle.as_dict(), "row_layout": prepare(self.battle).row_layout.digest},
             "engine": engine_identity(),
             "opponent_code": bots,
             **{n: getattr(self, n) for n in names},
+            "opponents": opponents,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -406,6 +433,7 @@ class SelfPlayData(pl.LightningDataModule):
             # The ranks' weights are the same.
             "ahead": mine["ahead"],
             "table_metrics": self._table_metrics,
+            "given": self.given.state_dict(),
         }
 
     def _battles(self) -> dict[str, Any]:
@@ -447,6 +475,7 @@ class SelfPlayData(pl.LightningDataModule):
         self.ladder.load_state_dict(state["ladder"])
         self._scores.load_state_dict(state["scores"])
         self._table_metrics = dict(state["table_metrics"])
+        self.given.load_state_dict(state.get("given"))
         self._restored = state
 
 

@@ -141,7 +141,7 @@ def test_one_rank_goes_on_where_two_were(saved: Path, tmp_path: Path, capsys: py
     content["SelfPlayData"]["ranks"] *= 2
     content["royale_lightning"]["identity"]["fixed"]["trainer.world_size"] = 2
     torch.save(content, tmp_path / "two.ckpt")
-    with pytest.raises(UserError, match="trainer.world_size 2 -> 1"):
+    with pytest.raises(UserError, match=r"trainer\.world_size 2 -> 1"):
         trained(tmp_path / "run", 3, ckpt_path=tmp_path / "two.ckpt")
     trainer = trained(tmp_path / "run", 3, ckpt_path=tmp_path / "two.ckpt", allow=True)
     assert trainer.current_epoch == 3
