@@ -280,6 +280,7 @@ class Ladder:
     def _take_over(self, source: Path) -> None:
         log = source / RESULTS
         if self._mark is not None and log.is_file() and not (self.folder / RESULTS).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)  # a fork from Python may be into a folder to come
             with log.open("rb") as file:
                 write_atomic(self.folder / RESULTS, file.read(self._mark.offset))
         theirs = SnapshotStore(source / FOLDER)

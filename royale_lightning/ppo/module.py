@@ -87,6 +87,9 @@ class SelfPlayModule(pl.LightningModule):
         })
         self.numbers = ppo.at(0)
         self._built = False
+        #: ``init_from`` while its actor is still to be loaded. A checkpoint gives the weights instead: it is restored
+        #: between ``configure_model`` and a stage's first hook.
+        self._unread: str | None = None
         self._weights: dict[str, float] = {}
         self._shares: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
@@ -114,8 +117,7 @@ class SelfPlayModule(pl.LightningModule):
             )
         if not self._built:
             self.build(data.inputs, data.seed)
-            if self.init_from is not None and not self.trainer.ckpt_path:
-                load_actor(self.network, self.init_from, data.inputs)
+            self._unread = self.init_from
 
     def build(self, inputs: Inputs, seed: int) -> None:
         """Make the network for these battles; its weights are a function of the seed alone."""
@@ -163,7 +165,15 @@ class SelfPlayModule(pl.LightningModule):
         return self.numbers.gamma
 
     # ---- an iteration ----------------------------------------------------------------------------------------
+    def _begin(self) -> None:
+        path, self._unread = self._unread, None
+        if path is not None:
+            load_actor(self.network, path, self.inputs)
+
+    on_validation_start = on_test_start = on_predict_start = _begin
+
     def on_fit_start(self) -> None:
+        self._begin()
         bots: dict[str, dict[str, Bot]] = {}
         for name, setting, path in self._bots():
             bot = data_of(self.trainer).given_bot(f"model.auxiliary.{name}.{setting}", path)
@@ -337,6 +347,7 @@ class SelfPlayModule(pl.LightningModule):
 
             record = BotRecord.from_dict(checkpoint.get(CHECKPOINT_KEY), "the checkpoint")
             self.build(inputs_of(record.spec("the checkpoint")), seed=0)  # whose weights are replaced
+        self._unread = None
         saved, own = checkpoint["state_dict"], self.state_dict()
         odd = [
             k for k in sorted({*saved, *own})
