@@ -223,12 +223,12 @@ class SelfPlayData(pl.LightningDataModule):
     def asked(self) -> Measure:
         """What a measuring stage plays: :attr:`measure`, or as the command without options does, into the run folder of
         the checkpoint that is measured, or else the Trainer's."""
+        if self.measure is not None:
+            return self.measure
         trainer = self.trainer
         assert trainer is not None, "the data module is used through a Trainer"
         assert trainer.state.fn is not None
         stage = trainer.state.fn.value
-        if self.measure is not None:
-            return replace(self.measure, stage=stage)
         out = self._source_run() or Path(trainer.default_root_dir)
         return Measure(stage, DEFAULT_GAMES[stage], DEFAULT_SEED, out)
 
