@@ -5,6 +5,7 @@ from .base import LoggedCallback, Phase, RunCallback, add_to_next_row, in_order,
 from .battle_replays import BattleReplays
 from .checkpoint import RunCheckpoint
 from .finite_guard import FiniteGuard
+from .interop import Interop
 from .ladder import RatingUpdate, SnapshotPromotion
 from .live_control import LiveControl
 from .metric_log import IterationClock, MetricLog
@@ -19,6 +20,7 @@ __all__ = [
     "Alarms",
     "BattleReplays",
     "FiniteGuard",
+    "Interop",
     "IterationClock",
     "LiveControl",
     "LoggedCallback",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, Timer
 
@@ -27,7 +29,9 @@ class Phase(IntEnum):
     ladder, and the checkpoint holds it all. Those of one phase keep the order in which they were given.
     """
 
-    #: Callbacks without a phase, such as a user's own: first, so that the metric row can hold what they add.
+    #: Before everybody, who may want to know what was measured.
+    INTEROP = -1
+    #: Callbacks without a phase, such as a user's own: early, so that the metric row can hold what they add.
     OWN = 0
     #: Nothing that follows may be of a network that is no number any more.
     GUARD = 1
@@ -156,6 +160,23 @@ def iteration_row(trainer: Trainer) -> dict[str, float]:
     logged.
     """
     return _held(trainer).of(iterations_done(trainer), lambda: _measured(trainer))
+
+
+def show_row(trainer: Trainer, row: Mapping[str, float]) -> dict[str, float]:
+    """Make ``trainer.callback_metrics`` hold this row and nothing of the one before, and return what it shows.
+
+    For Lightning's callbacks that act on a figure, and those that tuners bring. Call it on every rank: all of them see
+    the first rank's, so that they decide alike. Loggers read nothing of it.
+    """
+    here = {k: v for k, v in row.items() if v is not None and math.isfinite(v)}
+    finite = Ranks.of(trainer).from_rank_zero(lambda: here)
+    shown, held = trainer.callback_metrics, _held(trainer)
+    for key in held.shown - finite.keys():
+        shown.pop(key, None)
+    # In double precision: game steps outgrow what 32 bits count.
+    shown.update({k: torch.tensor(v, dtype=torch.float64) for k, v in finite.items()})
+    held.shown = set(finite)
+    return finite
 
 
 def add_to_next_row(trainer: Trainer, key: str, value: float) -> None:

@@ -51,9 +51,12 @@ def keep_bot(trainer: Trainer, path: Path) -> None:
 class RunCheckpoint(RunCallback, Checkpoint):
     """Write ``checkpoints/iteration-000123.ckpt`` and ``last.ckpt`` every N iterations and at the end.
 
-    Only at an iteration's end, after every other callback: that is the one moment whose state resumes exactly. A
-    file is complete or absent (room checked, written aside, synced, renamed), is listed with its hash in
+    Only at an iteration's end, after every other callback: that is the one moment whose state resumes exactly. A file
+    is complete or absent (room checked, written aside, synced, renamed), is listed with its hash in
     ``checkpoints/manifest.json``, and loads with ``torch.load(weights_only=True)``.
+
+    What anybody else saves carries the mark of a moment inside an iteration, unless it is this one too: a
+    ``ModelCheckpoint`` at the epoch's end, ``trainer.save_checkpoint`` after the fit.
 
     Args:
         every: iterations between checkpoints. Ten keep the cost well under 2 % of a run.
@@ -78,7 +81,9 @@ class RunCheckpoint(RunCallback, Checkpoint):
         self.last_path: Path | None = None
         #: Set by whoever wants one at this iteration's end, on every rank.
         self.due = False
-        self._mid_iteration = False
+        #: Whether this is where training continues exactly: from an iteration's end, every callback done, until the
+        #: next one begins.
+        self._at_end = False
         self._bytes = 0
         self._random: list[dict[str, Any]] | None = None
 
@@ -87,7 +92,16 @@ class RunCheckpoint(RunCallback, Checkpoint):
         """The newest checkpoint, for ``trainer.test(datamodule=...)`` right after a ``fit``."""
         return str(self.last_path or "")
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        if stage == "fit":
+            self._at_end = False
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._at_end = False
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._at_end = True
         if is_dry(trainer):
             return
         iteration = iterations_done(trainer)
@@ -106,24 +120,24 @@ class RunCheckpoint(RunCallback, Checkpoint):
             # Saving takes all ranks, and the others are busy with the iteration.
             say("no emergency checkpoint with several ranks; the numbered ones are whole")
             return
-        self._mid_iteration = True
+        self._at_end = False
         try:
             path = self._save(trainer, f"interrupted-{trainer.current_epoch:06d}.ckpt", last=False)
             say(f"saved {shown(path)}: its weights can be tested; training continues from an iteration's end")
         except Exception as failure:  # the run is ending; whatever went wrong must not hide why
             say(f"no emergency checkpoint: {failure}")
-        finally:
-            self._mid_iteration = False
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Whoever saves: this callback, one of Lightning's, a hook of the cluster, or ``trainer.save_checkpoint``."""
         stamp = checkpoint.setdefault(STAMP, {})
         stamp.update(self._stamp(trainer), random=Ranks.of(trainer).gather(random_state()))
 
     def _stamp(self, trainer: Trainer) -> dict[str, Any]:
         return {
             "format_version": FORMAT_VERSION,
-            "mid_iteration": self._mid_iteration,
-            "iteration": trainer.current_epoch if self._mid_iteration else iterations_done(trainer),
+            "mid_iteration": not self._at_end,
+            # Counted before the hooks of an iteration's end, and not again when the fit is over.
+            "iteration": trainer.fit_loop.epoch_progress.current.processed,  # type: ignore[attr-defined]
             "game_steps": game_steps(trainer),
         }
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
 from ..metrics.row import PARTS
-from .base import LoggedCallback, Phase, RunCallback, game_steps, iteration_row
+from .base import LoggedCallback, Phase, RunCallback, game_steps, iteration_row, show_row
 from .loggers import log_settings
 from .resume_rules import identity_of
 
@@ -19,7 +18,7 @@ class MetricLog(LoggedCallback):
 
     The log is ours and always written; loggers are views of the same rows, with game steps as their x-axis and the
     run's identity as its settings. A metric that was not measured, or is not finite, is left out of the row, never
-    written as 0.
+    written as 0. ``trainer.callback_metrics`` holds the same.
     """
 
     phase = Phase.LOG
@@ -34,13 +33,12 @@ class MetricLog(LoggedCallback):
             log_settings(trainer.loggers, settings)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        row = iteration_row(trainer)
+        row = show_row(trainer, iteration_row(trainer))
         if not trainer.is_global_zero:
             return
-        finite = {k: v for k, v in row.items() if v is not None and math.isfinite(v)}
-        self.append(finite)
+        self.append(row)
         for logger in trainer.loggers:
-            logger.log_metrics(finite, step=int(row["game_steps"]))
+            logger.log_metrics(row, step=int(row["game_steps"]))
             # CSVLogger writes by itself only when the step is a multiple of a hundred.
             logger.save()
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
+from ..bots.given import Given, file_digest
 from ..errors import UserError
 from ..ppo.schedule import Scheduled
 from ..restarts.moments import MarkerSettings
@@ -72,11 +73,14 @@ class RestartHarvest(RunCallback):
         self.import_bank = import_bank
         self.export_bank = export_bank
         self._curriculum: RouteCurriculum | None = None
+        self._known: Given | None = None
         self._restored: dict[str, Any] | None = None
 
     def identity_fields(self) -> dict[str, Any]:
         """What of it decides a run (:mod:`royale_lightning.run.identity`)."""
         bank = None if self.import_bank is None else str(self.import_bank)
+        if bank is not None and self._known is not None:
+            bank = self._known.id_of("RestartHarvest.import_bank", bank, file_digest)
         return {
             "share": self.share, "budget": self.budget, "pool": asdict(self.settings), "markers": asdict(self.markers),
             "import_bank": bank,
@@ -88,6 +92,7 @@ class RestartHarvest(RunCallback):
         if stage != "fit":
             return
         data = data_of(trainer)
+        self._known = data.given
         # The one place where either callback looks for the other; from here on they share the session.
         curriculum = self._curriculum = next((c for c in callbacks_of(trainer) if isinstance(c, RouteCurriculum)), None)
         for i in range(101) if curriculum is not None else ():
@@ -98,7 +103,7 @@ class RestartHarvest(RunCallback):
             gather_all=data.ranks.joined, from_rank_zero=data.ranks.from_rank_zero,
         )
         if curriculum is not None:
-            curriculum.join(session)
+            curriculum.join(session, data.given)
         # Before the battles exist: from their first episode on they keep what a replay needs.
         data.register(starts=session, demonstrations=session.demonstrations)
 
@@ -107,7 +112,9 @@ class RestartHarvest(RunCallback):
         state, self._restored = self._restored, None
         said = None
         if state is not None:
-            self.session.load(state["starts"].numpy().tobytes(), state["credits"], trainer.global_rank)
+            data = data_of(trainer)
+            battles = data.ranks.world_size * data.rollout.battles
+            self.session.load(state["starts"].numpy().tobytes(), state["credits"], trainer.global_rank, battles)
             if self.import_bank is not None:
                 said = f"{str(self.import_bank)!r} is not read again: the run goes on with the restart pool it had"
         elif self.import_bank is not None:

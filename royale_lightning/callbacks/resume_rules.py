@@ -8,8 +8,9 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from ..errors import UserError
-from ..run.identity import FIXED, Change, Identity, own_code, plain, versions
+from ..run.identity import FIXED, Change, Identity, own_code, versions
 from ..run.screen import say
+from ..run.values import plain
 from .base import LoggedCallback, Phase, callbacks_of, datamodule_of, game_steps, iteration_row
 from .checkpoint import FORMAT_VERSION, STAMP
 
@@ -38,9 +39,14 @@ def identity_of(trainer: Trainer) -> Identity:
     for name, source in (("model", trainer.lightning_module), ("data", datamodule_of(trainer))):
         fields = getattr(source, "identity_fields", None)
         deciding[name] = fields() if fields is not None else dict(getattr(source, "hparams", {}))
-    deciding["callbacks"] = {
-        type(c).__name__: c.identity_fields() for c in callbacks_of(trainer) if hasattr(c, "identity_fields")
-    }
+    said: dict[str, Any] = {}
+    for c in callbacks_of(trainer):
+        if hasattr(c, "identity_fields"):
+            name, n = type(c).__name__, 1
+            while (key := name if n == 1 else f"{name}-{n}") in said:  # one class may be there twice
+                n += 1
+            said[key] = c.identity_fields()
+    deciding["callbacks"] = said
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return Identity.of(deciding, {"torch_threads": torch.get_num_threads(), "device": kind, "code": own_code()})
 
@@ -57,8 +63,9 @@ class ResumeRules(LoggedCallback):
 
     Args:
         allow_drift: go on although fixed fields differ, recorded like any other change.
-        allow_mid_iteration: go on from a save that an interrupt made inside an iteration. Its weights and counters
-            are used; the interrupted iteration is collected anew, so the run is not the unbroken one.
+        allow_mid_iteration: go on from a save that an interrupt, or somebody else's callback, made inside an
+            iteration. Its weights and counters are used; the iteration is collected anew, so the run is not the
+            unbroken one.
     """
 
     phase = Phase.RULES
@@ -71,24 +78,28 @@ class ResumeRules(LoggedCallback):
         self.allow_mid_iteration = allow_mid_iteration
         self.identity: Identity | None = None
         self.drifts = 0
+        self._fits = False
         self._changes: list[Change] = []
         self._configured: list[dict[str, Any]] = []
 
     # ---- judging a checkpoint ----------------------------------------------------------------------------------
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
-        self._changes = []
-        self.identity = identity_of(trainer) if stage == "fit" else None
+        self._fits = stage == "fit"
+        if self._fits:
+            self._changes, self.identity = [], None
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        if self.identity is None:
+        if not self._fits:
             return
         stamp = _stamp_of(checkpoint)
         if stamp["mid_iteration"] and not self.allow_mid_iteration:
             raise UserError(
                 "the checkpoint was saved in the middle of an iteration, so training cannot continue from it exactly; "
-                "use one of an iteration's end, such as last.ckpt beside it, or add --allow_mid_iteration"
+                "use one of an iteration's end, such as checkpoints/last.ckpt of its run, or add --allow_mid_iteration"
             )
+        # Not before: the data module, which has its state by now, knows what paths held when the run began.
+        self.identity = identity_of(trainer)
         changes = self.identity.changes(Identity.from_dict(stamp["identity"]))
         fixed = [str(c) for c in changes if c.kind == FIXED]
         if fixed and not self.allow_drift:
@@ -102,6 +113,8 @@ class ResumeRules(LoggedCallback):
         if stamp["mid_iteration"]:
             changes.append(Change("checkpoint", "an iteration's end", "mid-iteration", FIXED))
             _back_to_the_iterations_start(checkpoint)
+            if hasattr(data := datamodule_of(trainer), "iteration"):
+                data.iteration = stamp["iteration"]  # which may have counted the interrupted one
         self._changes = changes
 
     # ---- what may change ---------------------------------------------------------------------------------------
@@ -119,6 +132,8 @@ class ResumeRules(LoggedCallback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)
+        if self.identity is None:
+            self.identity = identity_of(trainer)
         # The optimizers exist by now, and their state has not been loaded yet. A Lightning scheduler computes the
         # learning rate from the one before, so there that one must stay.
         keep = {"params", "lr"} if trainer.lr_scheduler_configs else {"params"}
@@ -160,6 +175,11 @@ def _stamp_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
     if stamp is None:
         raise UserError("the checkpoint is of another program: it carries no stamp of royale_lightning")
     version = stamp.get("format_version")
+    if version is None:
+        raise UserError(
+            "the checkpoint was saved by a Trainer without RunCheckpoint, so nothing tells at which moment; begin a "
+            "run with its weights by model.init_from"
+        )
     if version != FORMAT_VERSION:
         newer = isinstance(version, int) and version > FORMAT_VERSION
         remedy = "upgrade royale_lightning" if newer else "continue it with the version that wrote it"

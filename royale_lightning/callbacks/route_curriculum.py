@@ -14,6 +14,7 @@ from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
 from ..bots.bot import Bot
 from ..bots.evaluate import PlannedGame, Policy, Referee
+from ..bots.given import Given
 from ..errors import UserError
 from ..ppo.schedule import Schedule, Scheduled, progress, schedule_of
 from ..restarts.route_work import Game, RouteSettings, RouteWork
@@ -25,6 +26,7 @@ from ..rollout.data import data_of
 from ..run.screen import say
 from .base import Phase, RunCallback, add_seconds, game_steps, iteration_row
 
+_DEMONSTRATOR = "RouteCurriculum.demonstrator"
 #: Points of a schedule that are looked at for a share nobody can have.
 _LOOKS = 20
 
@@ -126,6 +128,7 @@ class RouteCurriculum(RunCallback):
         self._work: RouteWork | None = None
         self._table: _Table | None = None
         self._teacher: Bot | None = None
+        self._known: Given | None = None
         self._steps = 0
         self._restored: dict[str, Any] | None = None
         self._resumed = False
@@ -137,17 +140,20 @@ class RouteCurriculum(RunCallback):
             "share": self.share, "bucket_share": self.bucket_share, "budget": s.budget, "probes": s.probes,
             "games": s.games,
             "store": asdict(s.store),
-            "demonstrations": None if self.demonstrator is None else [self.demonstrator, s.demonstrations],
+            "demonstrations": None if self.demonstrator is None else [self._given(self.demonstrator), s.demonstrations],
         }
 
-    def join(self, session: RestartSession) -> None:
-        """Called by ``RestartHarvest`` when a run begins: its routes are this callback's."""
-        self._work = session.routes
-        if self.demonstrator is not None:
-            try:
-                self._teacher = Bot.load(self.demonstrator)
-            except UserError as exc:
-                raise UserError(f"RouteCurriculum.demonstrator: {exc}") from exc
+    def _given(self, demonstrator: str) -> str:
+        """What the demonstrator was when the run began."""
+        return demonstrator if self._known is None else self._known.id_of(_DEMONSTRATOR, demonstrator)
+
+    def join(self, session: RestartSession, given: Given) -> None:
+        """Called by ``RestartHarvest`` when a run begins: its routes are this callback's.
+
+        Args:
+            given: what the run was given by path.
+        """
+        self._work, self._known = session.routes, given
 
     # ---- a run -------------------------------------------------------------------------------------------------
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -164,6 +170,11 @@ class RouteCurriculum(RunCallback):
         self._resumed = state is not None
         if state is not None:
             self._work.load(state)
+        elif self.demonstrator is not None:  # which a resumed run has no use for
+            try:
+                self._teacher = Bot.load(self.demonstrator)
+            except UserError as exc:
+                raise UserError(f"{_DEMONSTRATOR}: {exc}") from exc
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let the demonstrator play; from here on the ladder is open."""

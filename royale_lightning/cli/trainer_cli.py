@@ -286,8 +286,6 @@ class RoyaleCLI(LightningCLI):
                 given.append(SaveRunConfig(parser, self.config[subcommand], save_to_log_dir=False))
         else:
             folder = self._measure(subcommand, config)
-            if subcommand == "validate" and settings.get("limit_val_batches") == 0:
-                settings["limit_val_batches"] = None  # fit's default; here it would play nothing
             settings, missing = to_measure(settings, {w.removeprefix("--trainer.") for w in self._typed})
             if missing:
                 say(missing)

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from ..callbacks import (
     Alarms,
     FiniteGuard,
+    Interop,
     IterationClock,
     LiveControl,
     MetricLog,
@@ -34,7 +35,7 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     # The norm of every measured recipe. Adam's step hardly depends on a gradient's size, but one huge gradient stays in
     # its moments for many steps.
     "gradient_clip_val": 0.5,
-    # Validation inside an epoch would fall into the middle of a rollout.
+    # Validation inside an epoch would fall into the middle of a rollout. trainer.validate plays all the same (Interop).
     "limit_val_batches": 0,
     "num_sanity_val_steps": 0,
     # metrics.jsonl is always written; loggers are views of it that one asks for.
@@ -70,6 +71,7 @@ def with_our_callbacks(callbacks: Iterable[Callback], settings: Mapping[str, Any
     barebones = bool(settings.get("barebones"))
     ours: list[tuple[type[Callback], type[Callback], bool]] = [
         (RunFolder, RunFolder, True),
+        (Interop, Interop, True),
         (FiniteGuard, FiniteGuard, True),
         (ResumeRules, ResumeRules, True),
         (IterationClock, IterationClock, True),

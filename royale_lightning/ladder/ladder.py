@@ -278,6 +278,7 @@ class Ladder:
     def _take_over(self, source: Path) -> None:
         log, mark = source / RESULTS, self._mark
         if mark is not None and log.is_file() and not (self.folder / RESULTS).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)  # a fork from Python may be into a folder to come
             with log.open("rb") as file:
                 lines = file.read(mark.offset)
             if len(lines) < mark.offset or (mark.digest and hashlib.sha256(lines).hexdigest() != mark.digest):

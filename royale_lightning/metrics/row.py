@@ -13,12 +13,17 @@ PARTS = (
 
 
 class MetricRow:
-    """An iteration's row, and what is noted for the next one. The data module of a run holds it."""
+    """An iteration's row, and what is noted for the next one. The data module of a run holds it.
+
+    Attributes:
+        shown: names of the figures that ``trainer.callback_metrics`` holds of it.
+    """
 
     def __init__(self) -> None:
         self._iteration: int | None = None
         self._row: dict[str, float] = {}
         self._next: dict[str, float] = {}
+        self.shown: set[str] = set()
 
     def of(self, iteration: int, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
         """The row of this iteration, the same dictionary each time it is asked for.
@@ -43,4 +48,4 @@ class MetricRow:
     def clear(self) -> None:
         """Forget everything: a Trainer that fits twice may reach the same iteration again."""
         self._iteration = None
-        self._row, self._next = {}, {}
+        self._row, self._next, self.shown = {}, {}, set()

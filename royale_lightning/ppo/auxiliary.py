@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from ..bots.bot import Bot
 from ..errors import UserError
 from ..nn.distribution import MaskedCategorical
 from ..nn.protocol import ActorCritic, Inputs, Observation
@@ -52,12 +53,22 @@ class AuxiliaryLoss(nn.Module, ABC):
     Args:
         inputs: what the network sees.
         weight: of the term in the loss; may be scheduled. It may be changed while a run goes on.
+
+    Attributes:
+        bot_settings: names of the settings that are bots' paths. A run knows these by what they held when it began, and
+            keeps copies: see :meth:`take_bots`.
     """
+
+    bot_settings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, inputs: Inputs, weight: Scheduled = 1.0) -> None:
         super().__init__()
         self.inputs = inputs
         self.schedule = schedule_of(weight, "weight")
+
+    def take_bots(self, bots: Mapping[str, Bot]) -> None:
+        """Called when a fit begins, with a bot for each of :attr:`bot_settings` that is set."""
+        del bots
 
     def begin(self, data: Any) -> None:
         """Called with the run's data module before each iteration; for a term that draws on more than its minibatch."""

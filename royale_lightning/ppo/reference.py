@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -34,16 +36,23 @@ class KLToReference(AuxiliaryLoss):
         weight: of the term; may be scheduled. 0.05 moves about as much as the entropy bonus while the KL is 0.1.
     """
 
+    bot_settings = ("bot",)
+
     def __init__(self, inputs: Inputs, bot: str, weight: Scheduled = 0.05) -> None:
         super().__init__(inputs, weight)
-        reference = Bot.load(bot)
+        # In a tuple: neither trained nor saved, for the run keeps a copy of the bot.
+        self._reference: tuple[ActorCritic, ...] = ()
+
+    def take_bots(self, bots: Mapping[str, Bot]) -> None:
+        """Raises UserError where the reference reads another observation than the run makes."""
+        reference, inputs = bots["bot"], self.inputs
         if reference.layout.digest != inputs.layout.digest or reference.actions != inputs.actions:
             raise UserError(
-                f"the reference {bot!r} reads observation {reference.layout.name} ({reference.actions.n_actions} "
-                f"actions) and the run {inputs.layout.name} ({inputs.actions.n_actions}); give one of the same"
+                f"the reference {reference.name!r} reads observation {reference.layout.name} "
+                f"({reference.actions.n_actions} actions) and the run {inputs.layout.name} "
+                f"({inputs.actions.n_actions}); give one of the same"
             )
-        # In a tuple: neither trained nor saved, for the bot is where it came from.
-        self._reference: tuple[ActorCritic] = (reference.network.requires_grad_(False).eval(),)
+        self._reference = (reference.network.requires_grad_(False).eval(),)
 
     def forward(self, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
         (network,) = self._reference

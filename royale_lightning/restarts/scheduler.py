@@ -244,6 +244,12 @@ class StartScheduler:
         if flight is not None and flight.kind in (CURRICULUM, BUCKET) and self.store is not None:
             self.store.repository.release(_reference(flight).route, _holder(at))
 
+    def forget(self, battles: int) -> None:
+        """Let go of what battles from this global id on had in flight: a run that goes on without them."""
+        for at in [at for at in self._flights if at[0] >= battles]:
+            self._let_go(at)
+        self._latest = {battle: ordinal for battle, ordinal in self._latest.items() if battle < battles}
+
     # ---- read-outs and state -----------------------------------------------------------------------------------
     def diagnostics(self) -> dict[str, float]:
         """Chances, counts and lengths by kind of start, and ``pool/...``, ``store/...`` and ``curriculum/...``."""

@@ -178,16 +178,20 @@ class RestartSession:
         """Pool, store and flights, packed; with :attr:`credits` all that goes on, beside :meth:`RouteWork.state`."""
         return msgspec.msgpack.encode(self.scheduler.state())
 
-    def load(self, state: bytes, credits: Sequence[float], rank: int) -> None:
+    def load(self, state: bytes, credits: Sequence[float], rank: int, battles: int) -> None:
         """Take over what :meth:`state` and :attr:`credits` gave, on rank ``rank``.
 
         A rank that has no credit there begins with none: a save from inside the first iteration, before any rank had
         told its own, holds an empty list.
 
+        Args:
+            battles: over all ranks; what a run with more of them had in flight on the others is forgotten.
+
         Raises:
             UserError: its save states are of another game.
         """
         self.scheduler.load(msgspec.msgpack.decode(state))
+        self.scheduler.forget(battles)
         self.credits = list(credits)
         self._harvester.credit = self.credits[rank] if rank < len(self.credits) else 0.0
         self._counted = pool_counts(self.scheduler)

@@ -7,6 +7,7 @@ import ctypes
 import inspect
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +24,9 @@ from ..battle.round import EpisodeRecord
 from ..battle.spec import BattleSpec
 from ..battle.steps.make_source import make_source
 from ..battle.steps.sources import InlineSource, RolloutSource
+from ..bots.bot import Bot
 from ..bots.frozen import FrozenActors
+from ..bots.given import OPPONENTS, Given, stores_of
 from ..bots.measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..errors import UserError
 from ..ladder.ladder import Ladder
@@ -33,6 +36,7 @@ from ..nn.protocol import Inputs
 from ..parts import Part
 from ..run import folder as run_folder
 from ..run.ranks import Ranks
+from ..run.screen import say
 from .advantage import estimator_of
 from .collector import Collector, Rollout
 from .dataset import Learner, SelfPlayDataset
@@ -126,6 +130,8 @@ class SelfPlayData(pl.LightningDataModule):
         self.ladder = Ladder(battle, seed, opponents.pfsp)
         #: What ``test``, ``validate`` or ``predict`` shall play; set by the command line.
         self.measure: Measure | None = None
+        #: What the run was given by path, such as bots.
+        self.given = Given()
         #: What callbacks registered for this run.
         self.plan = RunPlan()
         #: The metric row; see :func:`royale_lightning.callbacks.iteration_row`.
@@ -134,6 +140,8 @@ class SelfPlayData(pl.LightningDataModule):
         self._dataset: SelfPlayDataset | None = None
         self._ahead: Ahead | None = None
         self._restored: dict[str, Any] | None = None
+        #: Where this rank's battles stood when the fit ended, for a checkpoint that is saved after it.
+        self._left: dict[str, Any] | None = None
         self._metrics: dict[str, float] = {}
         self._table_metrics: dict[str, float] = {}
         self._counted: dict[str, int] = {}
@@ -179,6 +187,8 @@ class SelfPlayData(pl.LightningDataModule):
     def setup(self, stage: str) -> None:
         if stage == "fit":
             self.plan = RunPlan()  # Lightning sets up the callbacks after this
+            self._left = None
+            self.given = Given()
             validate(self.battle)
             self._check_accumulation()
             for name in self.opponents.scripted_opponents if self.opponents.scripted else ():
@@ -202,7 +212,7 @@ class SelfPlayData(pl.LightningDataModule):
 
     def on_exception(self, exception: BaseException) -> None:
         # Lightning calls no teardown after an exception, and workers and shared memory must not outlive the run.
-        self.teardown("fit")
+        self._close()
 
     def test_dataloader(self) -> _Once:
         """One item: the module's step plays the whole measurement."""
@@ -211,16 +221,23 @@ class SelfPlayData(pl.LightningDataModule):
     val_dataloader = predict_dataloader = test_dataloader
 
     def asked(self) -> Measure:
-        """What a measuring stage plays: :attr:`measure`, or the defaults, into the trainer's folder."""
+        """What a measuring stage plays: :attr:`measure`, or as the command without options does, into the run folder of
+        the checkpoint that is measured, or else the Trainer's."""
         if self.measure is not None:
             return self.measure
         trainer = self.trainer
         assert trainer is not None, "the data module is used through a Trainer"
-        stage = trainer.state.fn
-        assert stage is not None
-        return Measure(stage.value, DEFAULT_GAMES[stage.value], DEFAULT_SEED, Path(trainer.default_root_dir))
+        assert trainer.state.fn is not None
+        stage = trainer.state.fn.value
+        out = self._source_run() or Path(trainer.default_root_dir)
+        return Measure(stage, DEFAULT_GAMES[stage], DEFAULT_SEED, out)
 
     def teardown(self, stage: str) -> None:
+        if self._dataset is not None:
+            self._left = self._battles()
+        self._close()
+
+    def _close(self) -> None:
         if self._ahead is not None:
             self._ahead.close()
         if self._source is not None:
@@ -269,16 +286,29 @@ class SelfPlayData(pl.LightningDataModule):
         self.scaler.clip = learner.ppo.reward_clip
         ahead = self._ahead = Ahead(self.collector) if self.rollout.overlap else None
         if self._restored is not None:
-            mine, policy = self._restored["ranks"][ranks.rank], self._restored["ahead"]
-            if ahead is not None and policy is not None:
-                ahead.load_state_dict(mine, policy, learner.network)
-            else:
-                self.collector.load_state_dict(mine if policy is None else mine["collector"])
+            self._go_on(self._restored, ranks, learner)
             self._restored = None
         return SelfPlayDataset(
             self.collector, learner, self, rollout=self.rollout, estimator=estimator_of(learner.ppo.advantage),
             scaler=self.scaler, seed=self.seed, ranks=ranks, ahead=ahead,
         )
+
+    def _go_on(self, state: dict[str, Any], ranks: Ranks, learner: Learner) -> None:
+        """Put this rank's battles where they stood; those of a rank that was not there begin as a fresh run's do."""
+        before, now, policy = state["ranks"], ranks.world_size, state["ahead"]
+        if len(before) != now and ranks.leads:
+            n = self.rollout.battles
+            less = f"the {(len(before) - now) * n} battles in flight of the others are dropped"
+            more = f"{(now - len(before)) * n} battles begin anew on the ranks that are new"
+            say(f"the run had {len(before)} ranks and has {now}: {less if len(before) > now else more}")
+        if ranks.rank >= len(before):
+            return
+        mine = before[ranks.rank]
+        # Who has nothing ahead would wait for the ladder's table in a collective that the others are past.
+        if self._ahead is not None and policy is not None and len(before) == now:
+            self._ahead.load_state_dict(mine, policy, learner.network)
+        else:
+            self.collector.load_state_dict(mine if policy is None else mine["collector"])
 
     def _check_memory(self, device: torch.device) -> None:
         """Refuse sizes whose buffers alone the memory cannot hold, before anything is allocated."""
@@ -296,12 +326,29 @@ class SelfPlayData(pl.LightningDataModule):
 
     def _open_ladder(self, trainer: pl.Trainer, ranks: Ranks) -> None:
         folder = Path(trainer.default_root_dir)
-        source = run_folder.of_checkpoint(Path(trainer.ckpt_path)) if trainer.ckpt_path else None
+        source = self._source_run()
         dry = bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
         self.ladder.open(
             None if dry else folder, leads=ranks.leads, share=ranks.from_rank_zero, source=source,
-            given=self.opponents.snapshots, game_steps=self.game_steps,
+            given=[p for p in self.opponents.snapshots if self.given.is_new(OPPONENTS, p)], game_steps=self.game_steps,
         )
+        if not dry:
+            (own,) = stores_of([folder])
+            ranks.from_rank_zero(lambda: self.given.keep(own))
+
+    def _source_run(self) -> Path | None:
+        """The run folder of the checkpoint that is gone on from."""
+        trainer = self.trainer
+        return run_folder.of_checkpoint(Path(trainer.ckpt_path)) if trainer is not None and trainer.ckpt_path else None
+
+    def given_bot(self, setting: str, path: str) -> Bot:
+        """The bot that a setting names by path, as it was when the run began; see :mod:`royale_lightning.bots.given`.
+
+        Raises:
+            UserError: it cannot be had.
+        """
+        assert self.trainer is not None, "the data module is used through a Trainer"
+        return self.given.bot(setting, path, stores_of([Path(self.trainer.default_root_dir), self._source_run()]))
 
     # ---- an iteration ----------------------------------------------------------------------------------------
     def before_rollout(self) -> None:
@@ -362,27 +409,38 @@ class SelfPlayData(pl.LightningDataModule):
         """What of this module decides a run (:mod:`royale_lightning.run.identity`): settings, engine, bots."""
         names = [n for n in inspect.signature(type(self)).parameters if n != "battle"]
         bots = [Part(n) for n in self.opponents.scripted_opponents if "." in n]
+        # A bot by what it holds: neither where it lies nor what lies there by now decides anything.
+        opponents = replace(
+            self.opponents, snapshots=[self.given.id_of(OPPONENTS, p) for p in self.opponents.snapshots]
+        )
         return {
             "battle": {**self.battle.as_dict(), "row_layout": prepare(self.battle).row_layout.digest},
             "engine": engine_identity(),
             "opponent_code": bots,
             **{n: getattr(self, n) for n in names},
+            "opponents": opponents,
         }
 
     def state_dict(self) -> dict[str, Any]:
-        ahead = self._ahead if self._ahead is not None and self._ahead.started else None
-        mine = ahead.state_dict() if ahead else self.collector.state_dict() if self._dataset is not None else {}
+        mine = self._battles() if self._dataset is not None else self._left or {"state": {}, "ahead": None}
         return {
             "game_steps": self.game_steps,
             "iteration": self.iteration,
             "scaler": dict(self.scaler.state_dict()),
             "ladder": self.ladder.state_dict(),
             "scores": self._scores.state_dict(),
-            "ranks": self.ranks.gather(mine),
+            "ranks": self.ranks.gather(mine["state"]),
             # The ranks' weights are the same.
-            "ahead": ahead.policy_state() if ahead else None,
+            "ahead": mine["ahead"],
             "table_metrics": self._table_metrics,
+            "given": self.given.state_dict(),
         }
+
+    def _battles(self) -> dict[str, Any]:
+        """Where this rank's battles stand, and the policy that is playing them ahead."""
+        if self._ahead is not None and self._ahead.started:
+            return {"state": self._ahead.state_dict(), "ahead": self._ahead.policy_state()}
+        return {"state": self.collector.state_dict(), "ahead": None}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Runs before the device and the battles exist; what concerns them is applied when they are built.
@@ -390,8 +448,10 @@ class SelfPlayData(pl.LightningDataModule):
         Raises:
             UserError: a run is to be continued from the state of another version.
         """
-        self.game_steps = int(state["game_steps"])
-        self.iteration = int(state["iteration"])
+        counted = int(state["game_steps"]), int(state["iteration"])
+        if counted != (self.game_steps, self.iteration):
+            self._left = None  # of another moment than this one
+        self.game_steps, self.iteration = counted
         if self.trainer is not None and self.trainer.state.fn != TrainerFn.FITTING:
             return  # measured is the network, whatever version trained it
         # Lightning asks here before the callback that knows the format's version.
@@ -401,10 +461,21 @@ class SelfPlayData(pl.LightningDataModule):
                 f"{missing[0]!r}; continue it with the version that wrote it, or start from its weights with "
                 "model.init_from"
             )
+        if self.trainer is None:
+            raise UserError(
+                "a checkpoint does not hold the settings of its battles; make a SelfPlayData with those of the run "
+                "(its config.yaml), and go on by trainer.fit(..., ckpt_path=...)"
+            )
+        if not all(state["ranks"]):
+            raise UserError(
+                "the checkpoint holds no battles to go on with: it was saved by a Trainer that had not trained, or had "
+                "measured another checkpoint since; begin a run with its weights by model.init_from"
+            )
         self.scaler.load_state_dict(state["scaler"])
         self.ladder.load_state_dict(state["ladder"])
         self._scores.load_state_dict(state["scores"])
         self._table_metrics = dict(state["table_metrics"])
+        self.given.load_state_dict(state.get("given"))
         self._restored = state
 
 

@@ -16,7 +16,6 @@ import argparse
 import hashlib
 import json
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -27,12 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
-
-from ..battle.steps.arena import default_threads
-from ..battle.steps.make_source import default_kind
-from ..callbacks.base import LOG_DIGEST
 from ..errors import UserError
 from ..metrics.declarations import repeats
 from ..run.atomic import write_atomic
@@ -47,6 +40,8 @@ Arguments after the ones above go to every fit (--data.battle.deck random).
 or {"case", "iteration", "part"} of the first difference (case: stopped, killed or workers; part: weights, optimizer,
 battles, data, callbacks, random, loops or metrics.NAME). The exit code is 0 if equal and 1 if not.
 """
+#: Ends a run in the middle of an iteration; by its path, for it is Lightning's and this page asks for no Lightning.
+_KILL_AT = "royale_lightning.tools.kill_at.KillAt"
 #: A checkpoint's parts by name; what is under none of these keys is the data module's.
 PARTS = {
     "state_dict": "weights", "optimizer_states": "optimizer", "lr_schedulers": "optimizer", "callbacks": "callbacks",
@@ -78,6 +73,8 @@ def _feed(h: Any, value: Any) -> None:
     elif value is None or isinstance(value, bool | int | str | bytes):
         h.update(f"{type(value).__name__}:{value!r};".encode())
     else:
+        import torch
+
         array = value.detach().cpu().contiguous()
         h.update(f"t:{array.dtype}:{tuple(array.shape)};".encode())
         h.update(array.flatten().view(torch.uint8).numpy().tobytes() if array.numel() else b"")
@@ -85,6 +82,8 @@ def _feed(h: Any, value: Any) -> None:
 
 def checkpoint_digests(path: Path) -> dict[str, str]:
     """Part name -> digest of a checkpoint, without what names files or positions in them."""
+    import torch
+
     content = torch.load(path, map_location="cpu", weights_only=True)
     parts: dict[str, Any] = {}
     for key, value in content.items():
@@ -100,6 +99,8 @@ def checkpoint_digests(path: Path) -> dict[str, str]:
 
 def _without_marks(value: Any) -> Any:
     """Times stand in a log's lines, so that neither their length nor their digest is a run's own."""
+    from ..callbacks.base import LOG_DIGEST
+
     if isinstance(value, Mapping):
         kept = {k: v for k, v in value.items() if k != LOG_DIGEST and not str(k).endswith("_offset")}
         return {k: _without_marks(v) for k, v in kept.items()}
@@ -142,23 +143,6 @@ def first_difference(straight: Path, other: Path, iterations: range, case: str) 
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------
-class KillAt(Callback):
-    """Kills its own process in the middle of an iteration, as nothing else would.
-
-    Args:
-        iteration: counted from 1.
-    """
-
-    def __init__(self, iteration: int) -> None:
-        self.iteration = iteration
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if trainer.current_epoch + 1 == self.iteration:
-            os.kill(os.getpid(), signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
-
-
 class Runs:
     """Fresh processes of ``royale-lightning fit`` in one folder.
 
@@ -200,9 +184,7 @@ def verify(arguments: Sequence[str], before: int, after: int, folder: Path) -> D
         folder: takes the runs.
     """
     runs, total = Runs(folder, arguments), before + after
-    kill = [
-        f"--trainer.callbacks+={KillAt.__module__}.KillAt", f"--trainer.callbacks.init_args.iteration={before + 1}"
-    ]
+    kill = [f"--trainer.callbacks+={_KILL_AT}", f"--trainer.callbacks.init_args.iteration={before + 1}"]
 
     def stopped() -> Path:
         runs.fit("stopped", before)
@@ -228,6 +210,9 @@ def verify(arguments: Sequence[str], before: int, after: int, folder: Path) -> D
 
 def _elsewhere(run: Path) -> list[str]:
     """Settings that have a run's battles step elsewhere: in two worker processes, or in none."""
+    from ..battle.steps.arena import default_threads
+    from ..battle.steps.make_source import default_kind
+
     config = saved_config(run)
     assert config is not None, "fit writes one"
     kind = config["data"]["rollout"]["source"]

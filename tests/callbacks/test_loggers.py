@@ -53,7 +53,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         trainer.fit(SelfPlayModule("tests.support.bots.Reflex", PPOSettings(ppo_epochs=1, gamma=0.99)), data)
         import wandb
 
-        wandb.finish()
+        # finish() tells W&B's own process to close the run's file and does not wait until it has; teardown() does.
+        wandb.teardown()
         yield folder
 
 

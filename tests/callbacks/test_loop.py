@@ -85,6 +85,31 @@ def test_a_fit_can_be_followed_by_a_test(fit: Fit, tmp_path: Path) -> None:
         trainer.test(datamodule=data)
 
 
+def test_validation_from_python_plays_before_and_after_a_fit(fit: Fit, tmp_path: Path) -> None:
+    """Also where a stage ended in the middle and the Trainer goes on."""
+    from royale_lightning.bots.measure import Measure
+    from tests.support import tiny_run
+
+    class Fails(tiny_run.TinyModule):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            played.append(self.trainer.current_epoch)
+            if len(played) == 2:
+                raise RuntimeError("in the middle")
+
+    played: list[int] = []
+    module, data = Fails(), tiny_run.TinyData()
+    data.measure = Measure("validate", 1, 0, tmp_path)  # type: ignore[attr-defined]
+    trainer = Trainer(**defaults(default_root_dir=str(tmp_path), max_epochs=2, enable_model_summary=False))
+    trainer.validate(module, datamodule=data, verbose=False)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        trainer.validate(module, datamodule=data, verbose=False)
+    module.train()  # which Lightning forgot
+    trainer.fit(module, datamodule=data)
+    assert trainer.limit_val_batches == 0
+    trainer.validate(module, datamodule=data, verbose=False)
+    assert played == [0, 0, 2], "none of them in the fit"
+
+
 def test_from_python_the_run_gets_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ROYALE_LIGHTNING_RUN_DIR", raising=False)

@@ -11,9 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch import Callback
+from lightning.pytorch.loggers.logger import DummyLogger
 
-from royale_lightning.callbacks import LoggedCallback, add_to_next_row, iteration_row
+from royale_lightning.callbacks import LoggedCallback, Phase, add_to_next_row, iteration_row
 from royale_lightning.cli.trainer_defaults import defaults
 from royale_lightning.run.jsonl import JsonLines, discard_tail, read_rows
 from royale_lightning.run.ranks import Ranks
@@ -51,6 +53,76 @@ def test_a_callback_may_add_to_the_row_and_see_its_nans(fit: Fit, tmp_path: Path
     fit(callbacks=[Alarms(), RatingUpdate()], max_epochs=1)
     assert rows(tmp_path)[0]["rating/elo"] == 1200.0
     assert math.isnan(seen[0])
+
+
+class Pruned(Exception):
+    """As a tuner ends a trial."""
+
+
+class Pruner(Callback):
+    """As those of tuners do: it reads a figure of Lightning's, and knows nothing of ours."""
+
+    def __init__(self, monitor: str, worst: float) -> None:
+        self.monitor, self.worst, self.read = monitor, worst, []
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        score = trainer.callback_metrics.get(self.monitor)
+        self.read.append(None if score is None else score.item())
+        if score is not None and score > self.worst:
+            raise Pruned
+
+
+class Measured(Callback):
+    """A figure of the third iteration alone, and one that grows; as late as the ladder's."""
+
+    phase = Phase.RATING
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        iteration_row(trainer)["rating"] = float(trainer.current_epoch)
+        if trainer.current_epoch == 2:
+            iteration_row(trainer)["rare"] = 1.0
+
+
+def test_lightnings_callbacks_find_the_row(fit: Fit, tmp_path: Path) -> None:
+    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+    best = ModelCheckpoint(tmp_path / "best", monitor="rating", mode="max")
+    stop = EarlyStopping("loss", patience=3)
+    trainer, _, _ = fit(callbacks=[best, stop, Measured()], max_epochs=9)
+    assert trainer.current_epoch == 4, "the loss stays as it was for three iterations"
+    assert best.best_model_score == 3.0
+    assert Path(best.best_model_path).name == "epoch=3-step=16.ckpt"
+    assert json.loads((tmp_path / "checkpoints/manifest.json").read_text())["files"].keys() == {"iteration-000004.ckpt"}
+
+
+def test_a_pruning_callback_sees_this_iterations_figure(fit: Fit) -> None:
+    steps, none = Pruner("game_steps", 250), Pruner("loss", 1.0)
+    with pytest.raises(Pruned):
+        fit(callbacks=[none, steps], max_epochs=9)
+    assert steps.read == [100, 200, 300]
+    assert none.read == [0.5] * 3
+
+
+def test_a_figure_of_another_iteration_is_not_there(fit: Fit) -> None:
+    class Late(Pruner):
+        phase = Phase.LIMITS
+
+    rare, infinite = Late("rare", 9.0), Late("absent", 9.0)
+    trainer, _, _ = fit(callbacks=[Measured(), rare, infinite], max_epochs=4)
+    assert rare.read == [None, None, 1.0, None]
+    assert infinite.read == [None] * 4
+    assert trainer.callback_metrics["game_steps"].dtype == torch.float64
+
+
+def test_loggers_are_given_each_row_once(fit: Fit, tmp_path: Path) -> None:
+    given: list[dict[str, float]] = []
+
+    class Book(DummyLogger):
+        def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+            given.append(metrics)
+
+    fit(logger=Book(), max_epochs=2)
+    assert given == rows(tmp_path)
 
 
 def test_the_next_row_says_what_the_checkpoint_cost(fit: Fit, tmp_path: Path) -> None:

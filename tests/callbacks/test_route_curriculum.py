@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from royale_lightning.bots.bot_files import SHIPPED
 from royale_lightning.callbacks import RouteCurriculum
 from royale_lightning.cli.console import main
 from royale_lightning.errors import UserError
@@ -137,15 +139,18 @@ def test_a_demonstrators_wins_are_walked_from_the_first_iteration_and_after_a_re
     monkeypatch.chdir(tmp_path)
     opponents = {"mirror": 0.0, "scripted": 1.0, "scripted_opponents": ["push"]}
     # Rungs at every decision, and some episodes anywhere on the won battles.
+    # It is used once, so a resume does not look for it.
+    shutil.copytree(SHIPPED["first_bot"], tmp_path / "teacher")
     config = shown_config(
-        tmp_path / "run.yaml", opponents, demonstrator="first_bot", share=0.4, bucket_share=0.2, budget=1.0,
+        tmp_path / "run.yaml", opponents, demonstrator="teacher", share=0.4, bucket_share=0.2, budget=1.0,
         curriculum={"decision_granular": True},
     )
     try:
         assert main(["fit", "--config", config, "--run_dir", "whole", "--stop.iterations", "8"]) == 0
-        assert "first_bot showed 2 won battles to walk back" in capsys.readouterr().out, "one a seat"
+        assert "teacher showed 2 won battles to walk back" in capsys.readouterr().out, "one a seat"
         assert main(["fit", "--config", config, "--run_dir", "cut", "--stop.iterations", "6"]) == 0
         capsys.readouterr()
+        shutil.rmtree(tmp_path / "teacher")
         assert main(["fit", "--ckpt_path", "cut/checkpoints/last.ckpt", "--stop.iterations", "8"]) == 0
         assert "showed" not in capsys.readouterr().out
     finally:

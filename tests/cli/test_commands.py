@@ -26,6 +26,18 @@ def test_help_and_version_need_neither_torch_nor_lightning() -> None:
     assert "royale-lightning 0." in done.stdout
 
 
+def test_help_of_every_tool_is_light() -> None:
+    code = (
+        "import sys; from royale_lightning.cli.console import TOOLS, main\n"
+        "for tool in TOOLS:\n"
+        "    try:\n        main([tool, '--help'])\n"
+        "    except SystemExit:\n        pass\n"
+        "    assert not {'torch', 'lightning'} & set(sys.modules), tool\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_help_lists_both_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     there = ("royale_lightning.errors", "check something")
     monkeypatch.setattr(cli, "TOOLS", {"doctor": there, "gate": ("royale_lightning.tools.absent", "x")})

@@ -218,7 +218,8 @@ def test_a_folder_that_another_process_trains_in_is_refused_until_it_dies(royale
 # ---- refused starts ------------------------------------------------------------------------------------------------
 def test_a_refused_start_leaves_the_users_folders(royale: Royale) -> None:
     Path("theirs/mine").mkdir(parents=True)
-    for setting, said in (("--data.battles 0", "battles is 0"), ("--trainer.strategy wrong", "has not been tried here")):
+    refusals = {"--data.battles 0": "battles is 0", "--trainer.strategy wrong": "has not been tried here"}
+    for setting, said in refusals.items():
         for folder in ("theirs/mine", "theirs/new/one"):
             assert said in royale(f"fit --stop.iterations 1 {setting} --run_dir {folder}").error
     assert sorted(str(p) for p in Path().rglob("*")) == ["theirs", "theirs/mine"]

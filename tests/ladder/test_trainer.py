@@ -24,9 +24,8 @@ def test_a_bot_follows_each_checkpoint_and_is_what_a_measuring_stage_plays(tmp_p
     rollout = RolloutSettings(battles=2, rows_per_iteration=32, minibatch_rows=16, stagger=False)
     data = SelfPlayData(BattleSpec(max_ticks=600), rollout)
     run = tmp_path / "run-1"
-    settings = defaults(run_dir=str(run), max_epochs=1, accelerator="cpu", enable_progress_bar=False)
-    settings["callbacks"] = [RunCheckpoint(every=1)]
-    trainer = Trainer(**settings)
+    settings = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False}
+    trainer = Trainer(**defaults(run_dir=str(run), callbacks=[RunCheckpoint(every=1)], **settings))
     trainer.fit(module, data)
     assert data.game_steps > 0
     last = run / "checkpoints" / "last.ckpt"
@@ -37,7 +36,6 @@ def test_a_bot_follows_each_checkpoint_and_is_what_a_measuring_stage_plays(tmp_p
         assert all(torch.equal(v, bot.network.state_dict()[k]) for k, v in trained.items())
 
     data.measure = Measure("validate", 1, 9, tmp_path / "out")
-    # Through test(): a Trainer that fits has limit_val_batches 0, so its validate() would play nothing.
-    trainer.test(module, data, ckpt_path=str(last), verbose=False)
+    trainer.validate(module, data, ckpt_path=str(last), verbose=False)
     text = json.loads((tmp_path / "out" / "validation.json").read_text())
     assert (text["checkpoint"], text["seed"], text["game_steps"]) == (str(last), 9, bot.record.game_steps)

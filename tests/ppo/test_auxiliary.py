@@ -130,6 +130,7 @@ def test_a_reference_holds_the_policy_until_it_is_the_reference(
 ) -> None:
     Bot.of(network, TINY, SPEC).save(tmp_path / "bot")
     term = KLToReference(inputs_of(SPEC), str(tmp_path / "bot"))
+    term.take_bots({"bot": Bot.load(tmp_path / "bot")})
     loss, figures = term(step_of(network, batch))
     assert abs(loss.item()) < 1e-5
     other = build_network(TINY.as_dict(), inputs_of(SPEC), seed=2)
@@ -143,8 +144,9 @@ def test_a_reference_holds_the_policy_until_it_is_the_reference(
     assert any(p.grad is not None and p.grad.any() for p in other.parameters())
     assert not term.state_dict(), "the reference lies in its own file"
     assert not list(term.parameters())
+    other_rows = KLToReference(inputs_of(BattleSpec(observation="spatial")), str(tmp_path / "bot"))
     with pytest.raises(UserError, match=r"reads observation entities/1 .* and the run spatial"):
-        KLToReference(inputs_of(BattleSpec(observation="spatial")), str(tmp_path / "bot"))
+        other_rows.take_bots({"bot": Bot.load(tmp_path / "bot")})
 
 
 def test_imitation_makes_what_was_shown_likelier(batch: Minibatch) -> None:
@@ -190,6 +192,7 @@ def test_a_reference_counts_by_the_ranks_choice_rows(network: ActorCritic, batch
     """Two ranks with different numbers of choice rows: the mean of their terms is the term of all rows."""
     Bot.of(network, TINY, SPEC).save(tmp_path / "bot")
     term = KLToReference(inputs_of(SPEC), str(tmp_path / "bot"))
+    term.take_bots({"bot": Bot.load(tmp_path / "bot")})
     other = build_network(TINY.as_dict(), inputs_of(SPEC), seed=2)
     with torch.no_grad():
         for x in other.parameters():

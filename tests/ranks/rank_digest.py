@@ -54,6 +54,7 @@ class RankDigest(Callback):
             "points": len(starts.pool.export_points()) if starts is not None else 0,
             "pool": [data.ladder.pool.ids, data.ladder.pool.champion],
             "epochs": int(pl_module.iteration_metrics()["ppo/ppo_epochs_done"]),
+            "seen": {k: float(v) for k, v in trainer.callback_metrics.items()},
             "figures": {k: v for k, v in iteration_row(trainer).items() if k.split("/")[0] in SHARED and repeats(k)},
         }
         with open(Path(trainer.default_root_dir) / f"rank-{trainer.global_rank}.jsonl", "a") as f:

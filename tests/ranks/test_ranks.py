@@ -105,9 +105,10 @@ def test_ranks_share_weights_and_not_battles(tmp_path: Path) -> None:
     assert len(a) == len(b) == 2
     for one, other in zip(a, b, strict=True):
         assert one["epochs"] == other["epochs"] == 1, "the KL limit of 1e-12 ends the update after one PPO epoch"
-        for shared in ("iteration", "game_steps", "weights", "return_scale", "figures"):
+        for shared in ("iteration", "game_steps", "weights", "return_scale", "figures", "seen"):
             assert one[shared] == other[shared]
         assert one["figures"]["policy/play_rate"] > 0
+        assert one["seen"]["time/update"] > 0, "a time of its own, and yet all ranks see one"
         assert "health/actions_refused" in one["figures"]
         assert one["rows"] != other["rows"]
         assert set(one["battles"]) <= {0, 1}
@@ -156,6 +157,45 @@ def test_two_ranks_resume_exactly_after_twenty_iterations(tmp_path: Path) -> Non
     for rank in (0, 1):
         assert lines(split, rank) == lines(straight, rank)
     assert lines(straight, 0)[-1]["weights"] == lines(straight, 1)[-1]["weights"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize("overlap", ["false", "true"])
+def test_a_run_goes_on_with_another_number_of_ranks(tmp_path: Path, before: int, after: int, overlap: str) -> None:
+    run = tmp_path / "run"
+    more = ["--data.rollout.overlap", overlap]
+    for done in launch(tmp_path, "--run_dir", str(run), "--stop.iterations", "2", *more, ranks=before):
+        assert done.returncode == 0, done.stderr
+    go_on = ["--ckpt_path", str(run / "checkpoints/last.ckpt"), "--run_dir", str(run), "--stop.iterations", "4", *more]
+    for done in launch(tmp_path, *go_on, ranks=after):
+        assert done.returncode == 2
+        assert f"trainer.world_size {before} -> {after}" in done.stderr
+        assert "--allow_drift" in done.stderr.splitlines()[-1]
+    done = launch(tmp_path, *go_on, "--allow_drift", ranks=after)
+    assert [p.returncode for p in done] == [0] * after, done[0].stderr
+    said = "2 battles begin anew on the ranks that are new" if after > before else "the 2 battles in flight"
+    (line,) = [x for p in done for x in (p.stdout + p.stderr).splitlines() if "the run had" in x]
+    assert f"the run had {before} ranks and has {after}" in line
+    assert said in line
+    assert [x["iteration"] for x in lines(run, 0)] == [1, 2, 3, 4]
+    if after == 2:
+        assert [x["iteration"] for x in lines(run, 1)] == [3, 4]
+        assert lines(run, 0)[-1]["weights"] == lines(run, 1)[-1]["weights"]
+        assert set(lines(run, 1)[-1]["battles"]) <= {2, 3}
+
+
+@pytest.mark.slow
+def test_ranks_stop_together_on_a_figure(tmp_path: Path) -> None:
+    """Of a time, which each rank measures anew."""
+    stop = {
+        "class_path": "lightning.pytorch.callbacks.EarlyStopping",
+        "init_args": {"monitor": "time/update", "patience": 1, "min_delta": 1e9},
+    }
+    run = tmp_path / "run"
+    for done in launch(tmp_path, "--run_dir", str(run), "--stop.iterations", "9", callbacks=[stop]):
+        assert done.returncode == 0, done.stderr
+    assert len(lines(run, 0)) == len(lines(run, 1)) == 2
 
 
 @pytest.mark.slow

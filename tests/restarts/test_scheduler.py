@@ -252,6 +252,21 @@ def test_what_is_held_for_an_episode_is_released_whatever_happens() -> None:
     assert all(counts[n] for n in ended)
 
 
+def test_battles_that_a_run_goes_on_without_are_forgotten() -> None:
+    made = scheduler()
+    idle = made.store.occupancy()["holds"]
+    begun = begin(made)
+    made.close(begun)
+    made.forget(100)
+    assert made.pool.in_flight == [(b.battle, 0) for b in begun if b.kind == POOL and b.battle < 100]
+    assert made.store.occupancy()["holds"] == idle + sum(b.kind not in (TRUE, POOL) for b in begun if b.battle < 100)
+    made.close([Begun(b.battle, 7, PLAYERS, TRUE, TRUE) for b in begun])
+    made.forget(100)
+    again = [b for b in begun if b.battle >= 100]  # the same battles, from their first episode on
+    made.close(again)
+    assert {at for at in made.pool.in_flight if at[0] >= 100} == {(b.battle, 0) for b in again if b.kind == POOL}
+
+
 def test_every_rank_enters_the_same_whatever_the_order() -> None:
     one, two = scheduler(), scheduler()
     begun = begin(one)

@@ -66,7 +66,7 @@ def test_an_iteration_is_harvested_and_the_next_begins_in_it(won: EpisodeRecord,
     begun = [made.begin(b, 1, ("learner", NOOP)) for b in range(40)]
     assert {start.kind for _, start in begun} == {TRUE, POOL}
     copy = session()
-    copy.load(made.state(), made.credits, 0)
+    copy.load(made.state(), made.credits, 0, 64)
     copy.freeze(2, StartShares(pool=0.5), [])
     assert [copy.begin(b, 1, ("learner", NOOP)) for b in range(40)] == begun
     assert copy.close(iteration(2), {})["restarts/stored"] == 0, "a row tells of its own iteration"
@@ -83,7 +83,7 @@ def test_credits_are_told_by_every_rank_and_none_begin_a_rank(won: EpisodeRecord
     assert made.credits[1:] == [-7.0]
     for credits, rank, found in (([], 0, 0.0), (made.credits, 1, -7.0), (made.credits, 2, 0.0)):
         copy = session()
-        copy.load(made.state(), credits, rank)
+        copy.load(made.state(), credits, rank, 64)
         copy.freeze(1, StartShares(0.0), [])
         copy.close(iteration(2), {})
         assert copy.credits == [found]
@@ -156,7 +156,7 @@ def test_wins_are_judged_within_a_budget_that_a_resume_keeps(won: EpisodeRecord)
     assert (row["curriculum/judged"], row["curriculum/lucky"], row["curriculum/walking"]) == (1, 0, 1)
     assert [asked[0] for asked in play.asked] == ["learner now"]
     copy = session(ROUTES)
-    copy.load(made.state(), made.credits, 0)
+    copy.load(made.state(), made.credits, 0, 64)
     assert copy.routes is not None
     copy.routes.load(work.state())
     assert copy.routes.state() == work.state()
