@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from ..battle.actions import ActionLayout
 from ..battle.streams import stream_seed
@@ -112,6 +113,11 @@ class SelfPlayModule(pl.LightningModule):
         self._compiled = CompiledForward(self.network) if self.compiles else None
         with seeded(stream_seed(seed, "auxiliary") >> 1):
             self.auxiliary = build_terms(self.auxiliary_parts, inputs)
+        # DDP would send every buffer from rank 0 before each forward. Those that no checkpoint holds are tables, which
+        # each rank made for itself, and nothing may change.
+        stored = self.state_dict().keys()
+        tables = [name for name, _ in self.named_buffers(remove_duplicate=False) if name not in stored]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self, tables)
         self._built = True
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -108,14 +108,14 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         if self.ahead is not None:
             self.iterations.before_rollout()
             self.ahead.start(self.learner.network, self.learner.gamma)
-        for epoch in range(ppo.ppo_epochs):
+        orders = [self._order(epoch) for epoch in range(ppo.ppo_epochs)]
+        weights = self._actor_weights(orders)
+        for epoch, order in enumerate(orders):
             # A KL that is no number stops too; FiniteGuard says why at the iteration's end.
             if epoch and ppo.kl_limit is not None and not self.learner.epoch_kl() <= ppo.kl_limit:
                 return
-            order = self._order(epoch)
-            weights = self._actor_weights(order)
             for i in range(self.rollout.minibatches):
-                yield self._minibatch(epoch, i, order, weights[i])
+                yield self._minibatch(epoch, i, order, weights[epoch * self.rollout.minibatches + i])
 
     def _rollout(self) -> tuple[Rollout, float]:
         """The iteration's rollout, and the discount its rewards were summed with."""
@@ -143,14 +143,14 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         draw = torch.Generator().manual_seed(stream_seed(self.seed, "minibatch", self.iterations.iteration, epoch) >> 1)
         return torch.randperm(len(self._learned[0].action), generator=draw).to(rows.device)
 
-    def _actor_weights(self, order: torch.Tensor) -> Sequence[torch.Tensor | float]:
-        """``Minibatch.actor_weight`` of every minibatch of a PPO epoch; one small sum over ranks for all of them."""
+    def _actor_weights(self, orders: Sequence[torch.Tensor]) -> Sequence[torch.Tensor | float]:
+        """``Minibatch.actor_weight`` of every minibatch of an iteration; one small sum over ranks for all of them."""
         minibatches = self.rollout.minibatches
         if self.ranks.alone:
-            return [1.0] * minibatches
+            return [1.0] * (minibatches * len(orders))
         assert self._learned is not None
-        choice = self._learned[0].choice[order[: minibatches * self.rollout.minibatch_rows]]
-        mine = choice.reshape(minibatches, -1).sum(dim=1).float()
+        used = torch.cat([order[: minibatches * self.rollout.minibatch_rows] for order in orders])
+        mine = self._learned[0].choice[used].reshape(minibatches * len(orders), -1).sum(dim=1).float()
         ranks, *everyones = self.ranks.sum(torch.cat([torch.ones_like(mine[:1]), mine])).unbind()
         mean = torch.stack(everyones) / ranks
         return list((mine / mean.clamp(min=1.0 / ranks)).unbind())
