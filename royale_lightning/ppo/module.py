@@ -37,7 +37,8 @@ from .warm_start import load_actor
 if TYPE_CHECKING:
     from ..bots.bot import Bot
 
-#: The first minibatch of an iteration is computed by the weights that acted, so every ratio is 1 but for rounding.
+#: The first minibatch of an iteration is computed by the weights that its log-probabilities are of, so every ratio is 1
+#: but for rounding.
 RATIO_TOLERANCE = {"32": 1e-3, "bf16": 5e-2, "16": 5e-2}
 
 
@@ -90,6 +91,7 @@ class SelfPlayModule(pl.LightningModule):
         self._sums: dict[str, Tensor] = {}
         self._epoch_sums: dict[str, Tensor] = {}
         self._ratio_error: Tensor | None = None
+        self._largest_weight: Tensor | None = None
         self._epochs_done = 0
         self._update_from: float | None = None
         self._seconds = 0.0
@@ -126,8 +128,8 @@ class SelfPlayModule(pl.LightningModule):
             {"params": [*actor.values(), *self.auxiliary.parameters()], "name": "actor"},
             {"params": list(critic.values()), "name": "critic"},
         ]
-        # One pass over the weights instead of a dozen: on a CPU a tenth of a small minibatch's time. Under mixed precision
-        # Lightning's clipping (2.6) refuses it.
+        # One pass over the weights instead of a dozen: on a CPU a tenth of a small minibatch's time. Under mixed
+        # precision Lightning's clipping (2.6) refuses it.
         mixed = self._trainer is not None and "mixed" in str(self.trainer.precision)
         kind = {"foreach": True} if mixed else {"fused": True}
         return torch.optim.Adam(
@@ -166,7 +168,7 @@ class SelfPlayModule(pl.LightningModule):
             term.begin(data)
         self._shares = {}
         self._sums, self._epoch_sums = {}, {}
-        self._ratio_error = self._critic = None
+        self._ratio_error = self._largest_weight = self._critic = None
         self._epochs_done = 0
         self._update_from = None
 
@@ -212,7 +214,11 @@ class SelfPlayModule(pl.LightningModule):
             self._epoch_sums = {}
             if batch.epoch == 0:
                 self._ratio_error = figures["ratio_error"]
-        if batch.epoch == 0:  # value and target are the collection's: one pass over the rows says it all
+        largest = figures.pop("behaviour_weight_largest", None)
+        if batch.epoch == 0:  # value, target and weight are the collection's: one pass over the rows says it all
+            if largest is not None:
+                known = self._largest_weight
+                self._largest_weight = largest if known is None else torch.maximum(known, largest)
             wide = widest_float(batch.value.device)
             critic = critic_sums(batch.value.to(wide), batch.target.to(wide), batch.choice)
             self._critic = critic if self._critic is None else self._critic + critic
@@ -253,8 +259,9 @@ class SelfPlayModule(pl.LightningModule):
         packed = torch.stack([self._sums[k].to(wide) for k in names])
         ratio = self._ratio_error.to(wide) if self._ratio_error is not None else packed.new_zeros(())
         critic = self._critic.clone() if self._critic is not None else packed.new_zeros(5)  # asked again, summed again
-        # The largest over ranks: the ratio's error, GPU memory reserved, and what is missing of free memory.
-        most = torch.stack([ratio, *(packed.new_tensor(x) for x in self._gpu_memory())])
+        weight = self._largest_weight.to(wide) if self._largest_weight is not None else packed.new_zeros(())
+        # The largest over ranks: the ratio's error, a row's weight, GPU memory reserved, and what free memory lacks.
+        most = torch.stack([ratio, weight, *(packed.new_tensor(x) for x in self._gpu_memory())])
         ranks = Ranks.of(self.trainer)
         packed, critic, most = ranks.sum(packed), ranks.sum(critic), ranks.largest(most)
         started = time.perf_counter()
@@ -267,6 +274,8 @@ class SelfPlayModule(pl.LightningModule):
             weight = total[_weight(name) or "rows"]
             if weight:
                 out[name if "/" in name else f"ppo/{name}"] = x / weight
+        if self._largest_weight is not None:  # on all ranks or on none: they collect ahead together
+            out["ppo/behaviour_weight_largest"] = float(most[1])
         explained = float(explained_variance(critic))
         if math.isfinite(explained):
             out["ppo/explained_variance"] = explained
@@ -279,7 +288,7 @@ class SelfPlayModule(pl.LightningModule):
         out["time/update"] = self._seconds
         out["speed/update_rows_per_s"] = total["rows"] / max(1e-9, self._seconds + waited)
         if self.device.type == "cuda":
-            out["health/gpu_memory_mb"], out["health/gpu_free_mb"] = float(most[1]), -float(most[2])
+            out["health/gpu_memory_mb"], out["health/gpu_free_mb"] = float(most[2]), -float(most[3])
         return out
 
     def _gpu_memory(self) -> tuple[float, float]:
@@ -336,16 +345,13 @@ class SelfPlayModule(pl.LightningModule):
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         if self._check_due:
             self._check_due = False
-            data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
-            if not data.lag:  # with an overlap only the first rollout of all was played by these very weights
-                self.check_ratio()
+            self.check_ratio()
 
     @property
     def ratio_tolerance(self) -> float:
         """How far a ratio may be from 1 before anything was learned from its row: what rounding does at the Trainer's
-        precision, or anything where the rows were played by an older policy (``rollout.overlap``)."""
-        data = data_of(self.trainer)
-        return math.inf if data.rollout.overlap else ratio_tolerance(str(self.trainer.precision))
+        precision."""
+        return ratio_tolerance(str(self.trainer.precision))
 
     def check_ratio(self) -> None:
         """Refuse to learn when the first minibatch's ratios are not 1: the stored rows are not what acted.
@@ -353,7 +359,7 @@ class SelfPlayModule(pl.LightningModule):
         Raises:
             RuntimeError: with the error found and the tolerance of this precision.
         """
-        limit = ratio_tolerance(str(self.trainer.precision))
+        limit = self.ratio_tolerance
         error = float(self._ratio_error) if self._ratio_error is not None else 0.0
         if not error <= limit:
             raise RuntimeError(

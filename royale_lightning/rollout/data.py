@@ -113,8 +113,6 @@ class SelfPlayData(pl.LightningDataModule):
         self.seed = seed
         self.game_steps = 0
         self.iteration = 0
-        #: Updates the learner had made since it was copied to play the latest rollout.
-        self.lag = 0
         #: Finished in the latest iteration, ascending by round and battle; their rounds; per seat, how wrong the critic
         #: was in each. And this rank's game steps in it by kind of start.
         self.episodes: list[EpisodeRecord] = []
@@ -315,7 +313,7 @@ class SelfPlayData(pl.LightningDataModule):
         self.game_steps += ranks.total(r.game_steps)
         self.iteration += 1
         self.episodes, self.ended_in, self.value_errors = r.episodes, r.ended_in, r.value_errors
-        self.start_steps, self.lag = r.start_steps, r.lag
+        self.start_steps = r.start_steps
         self.ladder.note_training(ranks.joined(training_results(r.episodes, self.iteration, self.game_steps)))
         if self.iteration % _TRIM_EVERY == 0:
             _give_back_memory()
