@@ -148,7 +148,7 @@ METRICS: tuple[Metric, ...] = (
            _AHEAD),
     Metric("ppo/behaviour_weight_largest", "", "the largest of them", CHOICE, "below 5", _AHEAD),
     Metric("ppo/ratio_error", "", "largest |ratio - 1| of the first minibatch, before anything was learned",
-           CHOICE, "below 0.001 in float32, 0.05 in 16 bits"),
+           CHOICE, "below 0.001 in float32, 0.01 in bfloat16"),
     Metric("ppo/entropy", "nats", "of the whole action", CHOICE, "falls slowly"),
     Metric("ppo/entropy_play", "nats", "of wait or play, at most 0.69", CHOICE, "above 0.02"),
     Metric("ppo/entropy_choice", "nats", "of which card, times the chance to play", CHOICE),

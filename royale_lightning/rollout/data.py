@@ -262,7 +262,7 @@ class SelfPlayData(pl.LightningDataModule):
             max_rounds=self.rollout.max_rounds, stagger=self.rollout.stagger,
             count_forced=self.rollout.forced_rows == "all", device=learner.device,
             frozen=FrozenActors(self.ladder.store, self.battle, learner.device), starts=self.plan.starts,
-            keep_commands=self.plan.keep_commands,
+            keep_commands=self.plan.keep_commands, precision=trainer.precision_plugin.forward_context,
         )
         self.scaler.clip = learner.ppo.reward_clip
         ahead = self._ahead = Ahead(self.collector) if self.rollout.overlap else None

@@ -153,7 +153,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         if not r.lag:
             return r.log_prob, None
         network, layout, actions = self.learner.network, self.collector.layout, self.collector.actions
-        with _acting(network):
+        with _acting(network), self.collector.precision():
             log_prob = proximal_log_prob(network, r, layout, actions, self.rollout.minibatch_rows)
         return log_prob, behaviour_weight(log_prob, r.log_prob, r.choice)
 
