@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -49,6 +49,31 @@ class _Architecture:
     mapped: ActorCritic | None
 
 
+@dataclass(frozen=True)
+class _Stack:
+    """Weights of snapshots of one architecture.
+
+    Attributes:
+        at: place of each id.
+        weights: every tensor of the actor, ``[N, ...]``.
+    """
+
+    at: dict[str, int]
+    weights: Weights
+
+    @classmethod
+    def of(cls, weights: Mapping[str, Weights]) -> _Stack:
+        each = list(weights.values())
+        return cls({s: i for i, s in enumerate(weights)}, {k: torch.stack([w[k] for w in each]) for k in each[0]})
+
+    def pick(self, snapshots: Sequence[str]) -> Weights:
+        """Of these, in this order, one of them more than once too; a copy unless they are all there are."""
+        if list(snapshots) == list(self.at):
+            return self.weights
+        at = torch.tensor([self.at[s] for s in snapshots]).to(next(iter(self.weights.values())).device)
+        return {k: x.index_select(0, at) for k, x in self.weights.items()}
+
+
 class FrozenActors:
     """Plays every snapshot of a store, by id.
 
@@ -64,6 +89,7 @@ class FrozenActors:
         self.device = device
         self._loaded: OrderedDict[str, tuple[str, Weights]] = OrderedDict()
         self._architectures: dict[str, _Architecture] = {}
+        self._stacks: dict[str, _Stack] = {}
 
     def require(self, in_play: Collection[str]) -> None:
         """Have these snapshots in memory, and of others only the :data:`KEEP` last used.
@@ -77,6 +103,8 @@ class FrozenActors:
             self._loaded.move_to_end(snapshot)
         while len(self._loaded) > len(in_play) + KEEP:
             self._loaded.popitem(last=False)
+        # So that the stacks are never larger than what is loaded.
+        self._stacks = {key: stack for key, stack in self._stacks.items() if stack.at.keys() <= self._loaded.keys()}
 
     @property
     def loaded(self) -> tuple[str, ...]:
@@ -99,7 +127,7 @@ class FrozenActors:
         rows = torch.zeros((2, 1, self.layout.row_bytes), dtype=torch.uint8, device=self.device)
         weights = actor_state_dict(network)
         try:
-            self._forward(network, [weights, weights], rows)
+            self._forward(network, _Stack.of({"one": weights, "other": weights}).weights, rows)
         except Exception:  # whatever in a network of the user's own does not map
             return None
         return network
@@ -120,7 +148,7 @@ class FrozenActors:
         for key, ids in by_key.items():
             kind = self._architectures[key]
             if kind.mapped is not None and len(ids) >= STACK_FROM:
-                at, logits = self._together(kind.mapped, ids, snapshots, rows)
+                at, logits = self._together(kind.mapped, self._stack(key, ids), ids, snapshots, rows)
                 mask = unpack(rows[at], self.layout)["action_mask"]
                 action[at] = MaskedCategorical(logits, mask, self.actions).sample(uniforms[at])
                 continue
@@ -133,10 +161,18 @@ class FrozenActors:
                 action[at] = MaskedCategorical(logits, obs["action_mask"], self.actions).sample(uniforms[at])
         return action
 
+    def _stack(self, key: str, ids: Collection[str]) -> _Stack:
+        """One that holds these ids: made when somebody came who is not in it, and kept over the rounds until then."""
+        if key not in self._stacks or not self._stacks[key].at.keys() >= set(ids):
+            self._stacks.pop(key, None)  # before there is another
+            loaded = sorted(self._loaded)
+            self._stacks[key] = _Stack.of({s: self._loaded[s][1] for s in loaded if self._loaded[s][0] == key})
+        return self._stacks[key]
+
     def _together(
-        self, network: ActorCritic, ids: list[str], snapshots: np.ndarray, rows: Tensor
+        self, network: ActorCritic, stack: _Stack, ids: list[str], snapshots: np.ndarray, rows: Tensor
     ) -> tuple[Tensor, Logits]:
-        """Rows cut into pieces of one size, one actor each; a snapshot with more rows is stacked more than once."""
+        """Rows cut into pieces of one size, one actor each; a snapshot with more rows is there more than once."""
         places = {s: np.flatnonzero(snapshots == s) for s in ids}
         size = -(-sum(map(len, places.values())) // len(ids))
         pieces = [(s, at[i : i + size]) for s, at in places.items() for i in range(0, len(at), size)]
@@ -145,25 +181,24 @@ class FrozenActors:
         used = np.concatenate([np.arange(len(at)) + i * size for i, (_, at) in enumerate(pieces)])
         at = torch.from_numpy(np.concatenate([at for _, at in pieces])).to(self.device)
         stacked = rows[torch.from_numpy(full).to(self.device)]
-        logits = self._forward(network, [self._loaded[s][1] for s, _ in pieces], stacked)
+        logits = self._forward(network, stack.pick([s for s, _ in pieces]), stacked)
         keep = torch.from_numpy(used).to(self.device)
         if isinstance(logits, Tensor):
             return at, logits.flatten(0, 1)[keep]
         # With static shapes a network makes all tiles.
         return at, StagedLogits(*(x.flatten(0, 1)[keep] for x in (logits.choice, logits.all_tiles())))
 
-    def _forward(self, network: ActorCritic, weights: list[Weights], rows: Tensor) -> Logits:
-        """Logits ``[N, B, ...]`` of rows uint8 ``[N, B, row_bytes]`` by N actors."""
+    def _forward(self, network: ActorCritic, weights: Weights, rows: Tensor) -> Logits:
+        """Logits ``[N, B, ...]`` of rows uint8 ``[N, B, row_bytes]`` by N actors, their weights stacked."""
         n, b = rows.shape[:2]
         obs = {k: x.unflatten(0, (n, b)) for k, x in unpack(rows.flatten(0, 1), self.layout).items()}
-        stacked = {k: torch.stack([w[k] for w in weights]) for k in weights[0]}
 
         def one(weights: Weights, obs: Observation) -> Logits:
             logits: Logits = functional_call(network, weights, (obs,))[0]
             return logits
 
         with torch.no_grad(), _mappable_attention(self.device):
-            return vmap(one)(stacked, obs)
+            return vmap(one)(weights, obs)
 
 
 @contextmanager

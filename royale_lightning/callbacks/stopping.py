@@ -78,6 +78,10 @@ class StopAfter(RunCallback):
         return max(0.0, min(left))
 
 
+def _nothing_to_tell() -> None:
+    pass
+
+
 class SignalStop(RunCallback):
     """The first SIGINT or SIGTERM stops at the iteration's end, the second stops now.
 
@@ -103,6 +107,9 @@ class SignalStop(RunCallback):
         # Not earlier: Lightning registers its handlers after on_fit_start, and would wrap ours in its own, which
         # raises in the middle of an iteration.
         self._signals.install()
+        # Under DDP Lightning (2.6) has rank 0 tell the others before each minibatch whether its handler was called, and
+        # everybody waits for the device to say so. It no longer is called, and the end of an iteration asks all ranks.
+        trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = _nothing_to_tell  # type: ignore[method-assign]
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # SIGTERM may reach one rank only; all must agree to stop.

@@ -72,6 +72,7 @@ _LADDER = "with the SnapshotPromotion callback"
 _RATED = "RatingUpdate rated the learner in this iteration"
 _MEMBERS = "the pool of snapshots is not empty"
 _TURNS = "without rollout.overlap"
+_AHEAD = "rollout/policy_lag is 1"
 _WORKERS = "battles step in worker processes"
 _CUDA = "on a CUDA device"
 _HARVEST = "with the RestartHarvest callback"
@@ -139,12 +140,15 @@ METRICS: tuple[Metric, ...] = (
            "forced decisions were stored"),
     Metric("ppo/explained_variance", "", "1 - Var(target - V) / Var(target) over the rollout, before the update",
            CHOICE, "above 0.3 after a few dozen iterations", "the targets vary"),
-    Metric("ppo/approx_kl", "nats", "KL(acting || new policy), k3 estimate, mean over the PPO epochs", CHOICE,
-           "0.001 to 0.03"),
+    Metric("ppo/approx_kl", "nats", "KL(policy before the update || new policy), k3 estimate, mean over PPO epochs",
+           CHOICE, "0.001 to 0.03"),
     Metric("ppo/clip_fraction", "share", "ratios beyond clip_range", CHOICE, "0.02 to 0.3"),
     Metric("ppo/dual_clip_fraction", "share", "rows held by the dual clip", CHOICE, "below 0.01"),
-    Metric("ppo/ratio_error", "", "largest |ratio - 1| of the first minibatch, where the weights are those that acted",
-           CHOICE, "below 0.001 in float32, 0.05 in 16 bits"),
+    Metric("ppo/behaviour_weight", "", "weight of a row that an older copy played, at most 5", CHOICE, "0.9 to 1.1",
+           _AHEAD),
+    Metric("ppo/behaviour_weight_largest", "", "the largest of them", CHOICE, "below 5", _AHEAD),
+    Metric("ppo/ratio_error", "", "largest |ratio - 1| of the first minibatch, before anything was learned",
+           CHOICE, "below 0.001 in float32, 0.01 in bfloat16"),
     Metric("ppo/entropy", "nats", "of the whole action", CHOICE, "falls slowly"),
     Metric("ppo/entropy_play", "nats", "of wait or play, at most 0.69", CHOICE, "above 0.02"),
     Metric("ppo/entropy_choice", "nats", "of which card, times the chance to play", CHOICE),

@@ -40,7 +40,7 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float, dual_
     """PPO's clipped objective per row (Schulman et al. 2017, eq. 7), to be maximised.
 
     Args:
-        ratio: ``[B]``, new over behaviour probability of the action.
+        ratio: ``[B]``, new over proximal probability of the action.
         advantage: ``[B]``.
         clip_range: epsilon.
         dual_clip: c >= 1; for a negative advantage the objective is at least ``c * advantage`` (Ye et al.
@@ -73,10 +73,10 @@ def value_loss(value: Tensor, target: Tensor, old_value: Tensor, clip_range: flo
 
 
 def approx_kl(log_ratio: Tensor) -> Tensor:
-    """k3 estimate of KL(behaviour || new) per row: ``(ratio - 1) - log ratio``, unbiased and never negative.
+    """k3 estimate of KL(proximal || new) per row: ``(ratio - 1) - log ratio``, unbiased and never negative.
 
     Schulman 2020, "Approximating KL Divergence" (joschu.net/blog/kl-approx.html). ``log_ratio`` is ``[B]``,
-    new minus behaviour log-probability of actions drawn from the behaviour policy.
+    new minus proximal log-probability of actions drawn from the proximal policy, or weighted as if they were.
     """
     return torch.expm1(log_ratio) - log_ratio
 
@@ -130,8 +130,12 @@ def ppo_loss(
     ranks the former count by ``batch.actor_weight``, so that the average of the ranks' gradients is the gradient on all
     their rows.
 
+    Where an older policy acted, the objective is decoupled (Hilton, Cobbe and Schulman 2022, "Batch size-invariance for
+    policy optimization"): ratio, clips and KL are against the proximal policy, and each row's objective and KL are
+    multiplied by ``batch.weight``, proximal over behaviour probability, as means over the proximal policy's actions.
+
     Args:
-        batch: rows with their behaviour log-probabilities, advantages, targets and values.
+        batch: rows with their proximal log-probabilities, weights, advantages, targets and values.
         log_prob: ``[B]``, of the stored actions now; anything on value-only rows.
         entropy: ``[B]`` per stage; anything on value-only rows.
         value: ``[B]``.
@@ -146,13 +150,13 @@ def ppo_loss(
         ``entropy_{play,choice,tile}`` (nats), ``approx_kl`` (nats), ``clip_fraction``,
         ``dual_clip_fraction``, ``ratio_error`` (largest ``|ratio - 1|``) and ``choice_rows``, ``forced_rows``
         (counts, the weights with which the figures of several minibatches average). A figure of no rows is 0:
-        weigh it by its count.
+        weigh it by its count. Where rows have weights, also ``behaviour_weight`` and ``behaviour_weight_largest``.
     """
     choice = batch.choice
     log_ratio = torch.where(choice, log_prob.float() - batch.log_prob, 0.0)
     ratio = log_ratio.exp()
     objective = clipped_surrogate(ratio, batch.advantage, clip_range, dual_clip)
-    policy = -masked_mean(objective, choice)
+    policy = -masked_mean(batch.weight * objective, choice)
     squared = value_loss(value.float(), batch.target, batch.value, value_clip)
     critic = squared.mean()
     stages = Stages(*(masked_mean(e.float(), choice) for e in entropy))
@@ -174,11 +178,14 @@ def ppo_loss(
             "entropy_play": stages.play,
             "entropy_choice": stages.choice,
             "entropy_tile": stages.tile,
-            "approx_kl": masked_mean(approx_kl(log_ratio), choice),
+            "approx_kl": masked_mean(batch.weight * approx_kl(log_ratio), choice),
             "clip_fraction": masked_mean(clip_fraction(ratio, clip_range), choice),
             "dual_clip_fraction": masked_mean(floored.float(), choice),
             "ratio_error": (ratio - 1.0).abs().amax(),
             "choice_rows": choice.sum(),
             "forced_rows": (~choice).sum(),
         }
+        if isinstance(batch.weight, Tensor):
+            figures["behaviour_weight"] = masked_mean(batch.weight, choice)
+            figures["behaviour_weight_largest"] = torch.where(choice, batch.weight, 0.0).amax()
     return loss, {name: figure.detach() for name, figure in figures.items()}

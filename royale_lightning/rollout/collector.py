@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -117,6 +118,8 @@ class Collector:
         frozen: plays the snapshots that the matchmaker names; unset, there are none.
         starts: says which episodes begin in the middle of a battle; unset, none does.
         keep_commands: whether episodes keep both seats' commands, so that they can be replayed.
+        precision: makes the context of every forward of the learner, the one it is trained under, in whichever thread
+            collects; unset, none. Snapshots play in float32, as the ladder judges them.
 
     Attributes:
         table: the snapshots that new episodes may meet; set between two rollouts.
@@ -126,6 +129,7 @@ class Collector:
         self, source: RolloutSource, spec: BattleSpec, matchmaker: Matchmaker, *, seed: int, first: int, rows: int,
         max_rounds: int, stagger: bool, count_forced: bool, device: torch.device, frozen: FrozenActors | None = None,
         starts: StartAuthority | None = None, keep_commands: bool = False,
+        precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.source = source
         self.layout = prepare(spec).row_layout
@@ -141,6 +145,7 @@ class Collector:
         self.stagger = stagger
         self.count_forced = count_forced
         self.keep_commands = keep_commands
+        self.precision = precision
         self.device = device
         battles = source.round.battles
         self.slots = 2 * battles
@@ -364,9 +369,11 @@ class Collector:
         self, policy: ActorCritic, rows: Tensor, slots: np.ndarray
     ) -> tuple[Tensor, Tensor, Tensor]:
         obs = unpack(rows, self.layout)
-        logits, value = policy(obs)
-        dist = MaskedCategorical(logits, obs["action_mask"], self.actions)
-        return *dist.sample_with_log_prob(self._uniforms(slots)), value.float()
+        with self.precision():
+            logits, value = policy(obs)
+            # Inside: tiles may be computed only now.
+            dist = MaskedCategorical(logits, obs["action_mask"], self.actions)
+            return *dist.sample_with_log_prob(self._uniforms(slots)), value.float()
 
     def _others(self, names: np.ndarray, learner: np.ndarray) -> None:
         """Actions of the snapshots."""
@@ -378,10 +385,11 @@ class Collector:
             r.action[slots] = self.frozen.act(names[slots], rows, self._uniforms(slots)).cpu().numpy()
 
     def _values(self, policy: ActorCritic, rows: np.ndarray) -> Tensor:
-        parts = [
-            policy.value(unpack(rows_to_tensor(rows[i : i + _CHUNK], self.device), self.layout)).float()
-            for i in range(0, len(rows), _CHUNK)
-        ]
+        with self.precision():
+            parts = [
+                policy.value(unpack(rows_to_tensor(rows[i : i + _CHUNK], self.device), self.layout)).float()
+                for i in range(0, len(rows), _CHUNK)
+            ]
         return torch.cat(parts)
 
     def _final_values(

@@ -117,8 +117,6 @@ class SelfPlayData(pl.LightningDataModule):
         self.seed = seed
         self.game_steps = 0
         self.iteration = 0
-        #: Updates the learner had made since it was copied to play the latest rollout.
-        self.lag = 0
         #: Finished in the latest iteration, ascending by round and battle; their rounds; per seat, how wrong the critic
         #: was in each. And this rank's game steps in it by kind of start.
         self.episodes: list[EpisodeRecord] = []
@@ -281,7 +279,7 @@ class SelfPlayData(pl.LightningDataModule):
             max_rounds=self.rollout.max_rounds, stagger=self.rollout.stagger,
             count_forced=self.rollout.forced_rows == "all", device=learner.device,
             frozen=FrozenActors(self.ladder.store, self.battle, learner.device), starts=self.plan.starts,
-            keep_commands=self.plan.keep_commands,
+            keep_commands=self.plan.keep_commands, precision=trainer.precision_plugin.forward_context,
         )
         self.scaler.clip = learner.ppo.reward_clip
         ahead = self._ahead = Ahead(self.collector) if self.rollout.overlap else None
@@ -362,7 +360,7 @@ class SelfPlayData(pl.LightningDataModule):
         self.game_steps += ranks.total(r.game_steps)
         self.iteration += 1
         self.episodes, self.ended_in, self.value_errors = r.episodes, r.ended_in, r.value_errors
-        self.start_steps, self.lag = r.start_steps, r.lag
+        self.start_steps = r.start_steps
         self.ladder.note_training(ranks.joined(training_results(r.episodes, self.iteration, self.game_steps)))
         if self.iteration % _TRIM_EVERY == 0:
             _give_back_memory()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -20,6 +22,7 @@ from .finite import check_rollout
 from .measures import value_errors
 from .minibatch import Minibatch
 from .overlap import Ahead
+from .proximal import behaviour_weight, proximal_log_prob
 from .returns import Moments, ReturnScaler
 from .settings import RolloutSettings
 
@@ -59,6 +62,17 @@ class Iterations(Protocol):
         clip cut."""
 
 
+@dataclass(frozen=True)
+class _Experience:
+    """What an iteration learns from: the rollout and, ``[rows]`` each, the fields of its minibatches that it lacks."""
+
+    rollout: Rollout
+    advantage: torch.Tensor
+    target: torch.Tensor
+    log_prob: torch.Tensor
+    weight: torch.Tensor | None
+
+
 class SelfPlayDataset(IterableDataset[Minibatch]):
     """One iteration per pass.
 
@@ -91,7 +105,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         self.seed = seed
         self.ranks = ranks
         self.ahead = ahead
-        self._learned: tuple[Rollout, torch.Tensor, torch.Tensor] | None = None
+        self._learned: _Experience | None = None
 
     def __len__(self) -> int:
         return self.learner.ppo.ppo_epochs * self.rollout.minibatches
@@ -102,31 +116,29 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         check_rollout(r, self.collector.layout)
         start = time.perf_counter()
         advantage, target, clipped = self._advantages(r, gamma)
+        log_prob, weight = self._proximal(r)
         r.seconds["advantages"] = time.perf_counter() - start
         self.iterations.after_rollout(r, self.scaler.scale, clipped)
-        self._learned = (r, advantage, target)
+        self._learned = _Experience(r, advantage, target, log_prob, weight)
         if self.ahead is not None:
             self.iterations.before_rollout()
             self.ahead.start(self.learner.network, self.learner.gamma)
-        for epoch in range(ppo.ppo_epochs):
+        orders = [self._order(epoch) for epoch in range(ppo.ppo_epochs)]
+        weights = self._actor_weights(orders)
+        for epoch, order in enumerate(orders):
             # A KL that is no number stops too; FiniteGuard says why at the iteration's end.
             if epoch and ppo.kl_limit is not None and not self.learner.epoch_kl() <= ppo.kl_limit:
                 return
-            order = self._order(epoch)
-            weights = self._actor_weights(order)
             for i in range(self.rollout.minibatches):
-                yield self._minibatch(epoch, i, order, weights[i])
+                yield self._minibatch(epoch, i, order, weights[epoch * self.rollout.minibatches + i])
 
     def _rollout(self) -> tuple[Rollout, float]:
         """The iteration's rollout, and the discount its rewards were summed with."""
         network, gamma, ahead = self.learner.network, self.learner.gamma, self.ahead
         if ahead is None:
             self.iterations.before_rollout()
-            training = network.training
-            network.eval()
-            r = self.collector.collect(network, gamma=gamma)
-            network.train(training)
-            return r, gamma
+            with _acting(network):
+                return self.collector.collect(network, gamma=gamma), gamma
         lag = int(ahead.started)
         if not ahead.started:
             self.iterations.before_rollout()
@@ -136,21 +148,30 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         r.lag, r.waited = lag, time.perf_counter() - start
         return r, gamma
 
+    def _proximal(self, r: Rollout) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Log-probabilities under the network as the update finds it, and the weights of the rows, None for 1."""
+        if not r.lag:
+            return r.log_prob, None
+        network, layout, actions = self.learner.network, self.collector.layout, self.collector.actions
+        with _acting(network), self.collector.precision():
+            log_prob = proximal_log_prob(network, r, layout, actions, self.rollout.minibatch_rows)
+        return log_prob, behaviour_weight(log_prob, r.log_prob, r.choice)
+
     def _order(self, epoch: int) -> torch.Tensor:
         """The permutation of this iteration's rows in one PPO epoch, on their device."""
         assert self._learned is not None
-        rows = self._learned[0].rows
+        rows = self._learned.rollout.rows
         draw = torch.Generator().manual_seed(stream_seed(self.seed, "minibatch", self.iterations.iteration, epoch) >> 1)
-        return torch.randperm(len(self._learned[0].action), generator=draw).to(rows.device)
+        return torch.randperm(len(rows), generator=draw).to(rows.device)
 
-    def _actor_weights(self, order: torch.Tensor) -> Sequence[torch.Tensor | float]:
-        """``Minibatch.actor_weight`` of every minibatch of a PPO epoch; one small sum over ranks for all of them."""
+    def _actor_weights(self, orders: Sequence[torch.Tensor]) -> Sequence[torch.Tensor | float]:
+        """``Minibatch.actor_weight`` of every minibatch of an iteration; one small sum over ranks for all of them."""
         minibatches = self.rollout.minibatches
         if self.ranks.alone:
-            return [1.0] * minibatches
+            return [1.0] * (minibatches * len(orders))
         assert self._learned is not None
-        choice = self._learned[0].choice[order[: minibatches * self.rollout.minibatch_rows]]
-        mine = choice.reshape(minibatches, -1).sum(dim=1).float()
+        used = torch.cat([order[: minibatches * self.rollout.minibatch_rows] for order in orders])
+        mine = self._learned.rollout.choice[used].reshape(minibatches * len(orders), -1).sum(dim=1).float()
         ranks, *everyones = self.ranks.sum(torch.cat([torch.ones_like(mine[:1]), mine])).unbind()
         mean = torch.stack(everyones) / ranks
         return list((mine / mean.clamp(min=1.0 / ranks)).unbind())
@@ -159,13 +180,13 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         self, epoch: int, index: int, order: torch.Tensor, actor_weight: torch.Tensor | float = 1.0
     ) -> Minibatch:
         assert self._learned is not None
-        r, advantage, target = self._learned
+        e, r = self._learned, self._learned.rollout
         size = self.rollout.minibatch_rows
         at = order[index * size : (index + 1) * size]
         return Minibatch(
-            rows=r.take(at), action=r.action[at], log_prob=r.log_prob[at], advantage=advantage[at],
-            target=target[at], value=r.value[at], choice=r.choice[at], epoch=epoch, index=index,
-            actor_weight=actor_weight,
+            rows=r.take(at), action=r.action[at], log_prob=e.log_prob[at], advantage=e.advantage[at],
+            target=e.target[at], value=r.value[at], choice=r.choice[at], epoch=epoch, index=index,
+            actor_weight=actor_weight, weight=1.0 if e.weight is None else e.weight[at],
         )
 
     def minibatch(self, number: int) -> Minibatch:
@@ -198,3 +219,12 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         if ppo.normalise_advantage:
             return normalise(a, r.choice, self.ranks.sum), target, clipped
         return torch.where(r.choice, a, 0.0), target, clipped
+
+
+@contextmanager
+def _acting(network: ActorCritic) -> Iterator[None]:
+    """The network in eval mode."""
+    training = network.training
+    network.eval()
+    yield
+    network.train(training)

@@ -48,7 +48,8 @@ class Minibatch:
     Attributes:
         rows: uint8 ``[B, row_bytes]``, the very bytes the policy acted on.
         action: int64, flat action index (0 for value-only rows).
-        log_prob: float32, of ``action`` under the behaviour policy.
+        log_prob: float32, of ``action`` under the proximal policy: the network as the update finds it, which is also
+            who acted unless the rollout was collected ahead.
         advantage: float32, normalised over the iteration's choice rows; 0 for value-only rows.
         target: float32, value target (lambda return).
         value: float32, V at collection.
@@ -57,6 +58,8 @@ class Minibatch:
         actor_weight: of the terms that are means over choice rows: this rank's number of them over the ranks' mean
             number, a scalar on the device; 1 on a single rank. Ranks average their gradients, and a mean of means is
             the mean over all rows only with these weights.
+        weight: float32, probability of ``action`` under the proximal policy over that under the behaviour policy, which
+            acted (:func:`~royale_lightning.rollout.proximal.behaviour_weight`); the number 1 where they are one.
     """
 
     rows: Tensor
@@ -69,6 +72,7 @@ class Minibatch:
     epoch: int
     index: int
     actor_weight: Tensor | float = 1.0
+    weight: Tensor | float = 1.0
 
     def __len__(self) -> int:
         return int(self.rows.shape[0])

@@ -19,9 +19,9 @@ from .collector import Collector, Rollout
 class Ahead:
     """One rollout ahead, played by a frozen copy of the policy in a thread of its own.
 
-    The copy is taken when the update begins, so the learner is exactly one update ahead of who played: the stored
-    log-probabilities are the copy's, and the clipped ratio starts away from 1. Espeholt et al. 2018 (IMPALA) measure
-    what such a lag costs; one update is the least there is.
+    The copy is taken when the update begins, so the learner is exactly one update ahead of who played, and the stored
+    log-probabilities are the copy's: :mod:`.proximal` says what the update does about it. Espeholt et al. 2018 (IMPALA)
+    measure what such a lag costs; one update is the least there is.
 
     Exact to resume: what is saved is where the collector stood before, and the copy. Collecting is a function of both,
     so the rollout itself is never saved; a resumed run plays it again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.steps.arena import ArenaSettings
 from royale_lightning.battle.steps.sources import InlineSource
 from royale_lightning.bots import frozen
+from royale_lightning.bots.bot_files import Weights
 from royale_lightning.bots.frozen import FrozenActors
 from royale_lightning.bots.snapshots import SnapshotStore
 from royale_lightning.nn import actor_state_dict
@@ -83,3 +85,44 @@ def test_only_those_in_play_and_the_last_used_stay(tmp_path: Path, monkeypatch: 
     assert ids[3] in many.loaded
     many.require(ids)
     assert set(many.loaded) == set(ids)
+
+
+def test_weights_are_stacked_when_somebody_comes_and_not_in_every_round(
+    tmp_path: Path, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frozen, "KEEP", 1)
+    many, ids = actors(tmp_path, [ENTITY] * 8)
+    made: list[list[str]] = []
+    real = frozen._Stack.of
+
+    def counted(weights: Mapping[str, Weights]) -> frozen._Stack:
+        if "one" not in weights:  # the pair that only tries whether the network maps
+            made.append(list(weights))
+        return real(weights)
+
+    monkeypatch.setattr(frozen._Stack, "of", counted)
+    u = np.random.default_rng(2).random((len(rows), 2))
+
+    def round_of(players: list[str]) -> None:
+        names = np.array([players[i * i % len(players)] for i in range(len(rows))], dtype=object)
+        names[: len(players)] = players
+        got = many.act(names, torch.from_numpy(rows), torch.from_numpy(u)).numpy()
+        alone = [many.store.load(p).choose(rows[i : i + 1], u[i : i + 1])[0] for i, p in enumerate(names)]
+        assert (got == np.array(alone)).all()
+
+    many.require(ids[:6])
+    round_of(ids[:6])
+    assert made == [sorted(ids[:6])]
+    # Some of them, in another order, some with more rows than others: the same stack.
+    round_of(ids[:5])
+    round_of(ids[5:0:-1])
+    assert len(made) == 1
+    # One more is in play: stacked anew, once.
+    many.require(ids[:7])
+    round_of(ids[:7])
+    round_of(ids[2:7])
+    assert made[1:] == [sorted(ids[:7])]
+    # The stack holds nobody who is no longer in memory.
+    many.require(ids[6:])
+    assert all(stack.at.keys() <= set(many.loaded) for stack in many._stacks.values())
+    assert len(many.loaded) == 3

@@ -35,10 +35,12 @@ WON = EpisodeRecord(
     game_steps=360, crowns=(1, 0), tower_hp=(1.0, 0.5), returns=(2.0, -2.0), discounted=(1.0, -1.0), choices=(9, 9),
     plays=(5, 5), leak_steps=(0, 0),
 )
-#: Needs what this machine has not, or battles of a minute (tests/callbacks/test_ladder_run.py looks at those).
+#: Needs what this machine has not, battles of a minute (tests/callbacks/test_ladder_run.py looks at those) or a rollout
+#: collected ahead (tests/rollout/test_overlap.py).
 ELSEWHERE = {
     "health/gpu_memory_mb", "health/gpu_free_mb", "ladder/rating", "ladder/rating_se", "ladder/rating_separable",
     "ladder/champion_rating", "ladder/over_champion", "ladder/over_champion_se", "time/wait",
+    "ppo/behaviour_weight", "ppo/behaviour_weight_largest",
 }
 
 

@@ -267,6 +267,44 @@ def test_before_any_step_every_ratio_is_one_and_the_policy_gradient_is_the_plain
     torch.testing.assert_close(lp.grad, -advantage / 2)
 
 
+def test_before_any_step_weights_make_the_plain_policy_gradient_the_importance_weighted_one() -> None:
+    old, advantage, weight = t(-1.0, -2.0, -0.5), t(1.5, -0.5, 7.0), t(0.25, 3.0, 1.0)
+    lp = old.clone().requires_grad_()
+    b = batch(old, advantage, t(0.0, 0.0, 0.0), t(0.0, 0.0, 0.0), [True, True, False])
+    b.weight = weight
+    zero = t(0.0, 0.0, 0.0)
+    loss, figures = ppo_loss(b, lp, Stages(zero, zero, zero), zero, **SETTINGS)
+    # However far from 1 the weights are: they say who acted, not how far the update has come.
+    assert all(figures[name].item() == 0.0 for name in ("ratio_error", "approx_kl", "clip_fraction"))
+    assert figures["behaviour_weight"].item() == pytest.approx(1.625)
+    assert figures["behaviour_weight_largest"].item() == 3.0
+    loss.backward()
+    torch.testing.assert_close(lp.grad, -weight * advantage * t(1.0, 1.0, 0.0) / 2)
+
+
+def test_weighted_rows_of_the_policy_that_acted_are_rows_of_the_proximal_one() -> None:
+    """Loss, KL and gradient of a policy over three actions, each drawn as often as the one or the other draws it."""
+    behaviour, proximal = t(0.25, 0.5, 0.25), t(0.5, 0.25, 0.25)
+    advantage = t(1.0, -2.0, 0.5)
+
+    def update(drawn: list[int], weight: Tensor | float) -> tuple[float, float, Tensor]:
+        at = torch.tensor(drawn)
+        logits = (proximal.log() + t(0.5, -0.1, -0.3)).requires_grad_()
+        zero = torch.zeros(len(at))
+        b = batch(proximal.log()[at], advantage[at], zero, zero, [True] * len(at))
+        b.weight = weight
+        loss, figures = ppo_loss(b, logits.log_softmax(0)[at], Stages(zero, zero, zero), zero, **SETTINGS)
+        loss.backward()
+        assert logits.grad is not None
+        return figures["policy_loss"].item(), figures["approx_kl"].item(), logits.grad
+
+    acted = [0, 1, 1, 2]
+    one = update(acted, (proximal / behaviour)[torch.tensor(acted)])
+    other = update([0, 0, 1, 2], 1.0)
+    assert one[:2] == pytest.approx(other[:2])
+    torch.testing.assert_close(one[2], other[2])
+
+
 def test_nothing_waits_for_the_device() -> None:
     # Tensors without data raise on whatever needs it: .item(), a boolean index, Python's own if.
     x = torch.zeros(4, device="meta")

@@ -34,10 +34,17 @@ class RankDigest(Callback):
     Args:
         dies: rank that kills itself at the second iteration's end, or -1.
         loses: rank that kills one of its worker processes then, or -1.
+        ends: rank that sends itself SIGTERM in the middle of the third iteration, or -1.
     """
 
-    def __init__(self, dies: int = -1, loses: int = -1) -> None:
-        self.dies, self.loses = dies, loses
+    def __init__(self, dies: int = -1, loses: int = -1, ends: int = -1) -> None:
+        self.dies, self.loses, self.ends = dies, loses, ends
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self.ends == trainer.global_rank and trainer.current_epoch == 2 and batch_idx == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]

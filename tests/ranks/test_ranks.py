@@ -23,11 +23,11 @@ ROOT = HERE.parents[1]
 
 
 def launch(
-    tmp: Path, *more: str, dies: int = -1, loses: int = -1, ranks: int = 2,
+    tmp: Path, *more: str, dies: int = -1, loses: int = -1, ends: int = -1, ranks: int = 2,
     callbacks: list[dict[str, Any]] | None = None,
 ) -> list[subprocess.CompletedProcess[str]]:
     """Run ``fit`` on so many nodes of one rank each, all into ``tmp/run``, with a digest and further ``callbacks``."""
-    digest = {"class_path": "rank_digest.RankDigest", "init_args": {"dies": dies, "loses": loses}}
+    digest = {"class_path": "rank_digest.RankDigest", "init_args": {"dies": dies, "loses": loses, "ends": ends}}
     overlay = {"trainer": {"callbacks": [digest, *(callbacks or [])]}}
     (tmp / "digest.yaml").write_text(yaml.safe_dump(overlay))
     with socket.socket() as s:
@@ -118,14 +118,32 @@ def test_ranks_share_weights_and_not_battles(tmp_path: Path) -> None:
     assert [r["iteration"] for r in rows] == [1, 2], "rank 0 alone writes"
 
 
-def test_two_ranks_step_along_the_gradient_of_one_rank_with_the_rows_of_both(tmp_path: Path) -> None:
-    """Also where one rank has more choice rows than the other: DDP takes the mean of the ranks' gradients."""
-    run = tmp_path / "run"
+@pytest.fixture(scope="module")
+def iterations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folder of two iterations of two PPO epochs, with what two ranks computed and told each other in them."""
+    folder = tmp_path_factory.mktemp("iterations")
+    run = folder / "run"
     for done in launch(
-        tmp_path, "--run_dir", str(run), "--data.rollout.forced_rows", "critic", "--stop.iterations", "1",
-        callbacks=[{"class_path": "gradient_dump.GradientDump"}],
+        folder, "--run_dir", str(run), "--data.rollout.forced_rows", "critic", "--stop.iterations", "2",
+        "--model.ppo.kl_limit", "9", callbacks=[
+            {"class_path": "gradient_dump.GradientDump"}, {"class_path": "collective_count.CollectiveCount"},
+        ],
     ):
         assert done.returncode == 0, done.stderr
+    return run
+
+
+def test_minibatches_exchange_gradients_and_nothing_else(iterations: Path) -> None:
+    for rank in (0, 1):
+        found = json.loads((iterations / f"collectives-{rank}.json").read_text())
+        assert found["minibatches"] == 4
+        # The gradients of a small network are one bucket. The one sum more is the KL between two PPO epochs.
+        assert found["calls"] == {"allreduce_": 4 + 1}
+
+
+def test_two_ranks_step_along_the_gradient_of_one_rank_with_the_rows_of_both(iterations: Path) -> None:
+    """Also where one rank has more choice rows than the other: DDP takes the mean of the ranks' gradients."""
+    run = iterations
     steps = [[torch.load(run / f"gradient-{step}-{rank}.pt") for rank in (0, 1)] for step in range(4)]
     choices = [[int(x["batch"]["choice"].sum()) for x in pair] for pair in steps]
     # Not the first: later on Adam has moved the weights away from those that acted, and no ratio is 1.
@@ -196,6 +214,16 @@ def test_ranks_stop_together_on_a_figure(tmp_path: Path) -> None:
     for done in launch(tmp_path, "--run_dir", str(run), "--stop.iterations", "9", callbacks=[stop]):
         assert done.returncode == 0, done.stderr
     assert len(lines(run, 0)) == len(lines(run, 1)) == 2
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_rank_stops_all_at_the_iterations_end(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    other, told = launch(tmp_path, "--run_dir", str(run), "--stop.iterations", "9", ends=1)
+    assert "HANGS" not in other.stderr + told.stderr
+    assert (other.returncode, told.returncode) == (0, 0), other.stderr + told.stderr
+    assert [x["iteration"] for x in lines(run, 0)] == [x["iteration"] for x in lines(run, 1)] == [1, 2, 3]
+    assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] == 3 - 1
 
 
 @pytest.mark.slow

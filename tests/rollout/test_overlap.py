@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from royale_lightning.battle.opponents import ACTING
 from royale_lightning.battle.spec import BattleSpec
@@ -18,13 +20,16 @@ from royale_lightning.cli import console as cli
 from royale_lightning.cli.trainer_defaults import defaults
 from royale_lightning.errors import UserError
 from royale_lightning.ladder.matchmaker import MixMatchmaker
+from royale_lightning.metrics.declarations import undeclared
 from royale_lightning.nn import build_network
 from royale_lightning.nn.protocol import ActorCritic
 from royale_lightning.ppo.module import SelfPlayModule
+from royale_lightning.ppo.settings import PPOSettings
 from royale_lightning.rollout.collector import Cancelled, Collector
 from royale_lightning.rollout.data import SelfPlayData, data_of, inputs_of
 from royale_lightning.rollout.minibatch import Staging
 from royale_lightning.rollout.overlap import Ahead
+from royale_lightning.rollout.proximal import MOST_WEIGHT
 from royale_lightning.rollout.settings import RolloutSettings
 from tests.support.rollouts import same
 
@@ -144,15 +149,55 @@ def test_a_run_with_overlap_is_one_update_behind(tmp_path: Path) -> None:
     rows = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
     assert [r["rollout/policy_lag"] for r in rows] == [0, 1]
     assert all("time/wait" in r and "time/step" not in r for r in rows)
-    assert rows[0]["ppo/ratio_error"] < 1e-5 < rows[1]["ppo/ratio_error"]
+    assert undeclared(rows[1]) == []
+    assert "ppo/behaviour_weight" not in rows[0], "the first rollout is played by who learns from it"
+    assert rows[1]["ppo/behaviour_weight"] == pytest.approx(1.0, abs=0.2)
+    assert rows[1]["ppo/behaviour_weight"] < rows[1]["ppo/behaviour_weight_largest"]
     parts = ("wait", "collect_other", "update", "measure", "callbacks", "checkpoint", "rest")
     for r in rows:
         assert sum(r.get(f"time/{p}", 0.0) for p in parts) == pytest.approx(r["time/iteration"])
 
 
-def test_starts_in_the_middle_of_battles_and_overlap_refuse_each_other(tmp_path: Path) -> None:
-    from lightning.pytorch import Callback, Trainer
+class Begins(Callback):
+    """Notes how each iteration's update begins."""
 
+    def __init__(self) -> None:
+        self.ratio_errors: list[float] = []
+        self.kls: list[float] = []
+        self.weights: list[torch.Tensor | float] = []
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx == 0:
+            assert isinstance(pl_module, SelfPlayModule)
+            assert pl_module._ratio_error is not None
+            self.ratio_errors.append(float(pl_module._ratio_error))
+            self.kls.append(pl_module.epoch_kl())
+            self.weights.append(batch.weight)
+
+
+def test_an_update_begins_at_the_policy_it_finds_and_not_at_the_older_one_that_acted(tmp_path: Path) -> None:
+    begins = Begins()
+    trainer = Trainer(**defaults(
+        default_root_dir=str(tmp_path), max_epochs=4, accelerator="cpu", enable_progress_bar=False,
+        enable_model_summary=False, enable_checkpointing=False, callbacks=[begins],
+    ))
+    part = {"class_path": "entity", "init_args": {"width": 16, "layers": 1, "heads": 2}}
+    rollout = RolloutSettings(BATTLES, 128, 64, threads=1, source="inline", overlap=True)
+    # Large steps: against the copy that acted, rows would be beyond the clip at once.
+    learner = SelfPlayModule(part, PPOSettings(learning_rate=5e-3, kl_limit=None))
+    trainer.fit(learner, SelfPlayData(SPEC, rollout))
+    assert begins.weights[0] == 1.0
+    for weight in begins.weights[1:]:
+        assert isinstance(weight, torch.Tensor)
+        assert 0.2 < float((weight - 1.0).abs().max()) <= MOST_WEIGHT - 1.0
+    assert max(begins.ratio_errors) < 1e-4
+    assert max(begins.kls) < 1e-6
+    assert learner.ratio_tolerance == 1e-3
+
+
+def test_starts_in_the_middle_of_battles_and_overlap_refuse_each_other(tmp_path: Path) -> None:
     class Starts:
         def begin(self, battle: int, ordinal: int, players: tuple[str, str]) -> None:
             raise AssertionError

@@ -92,6 +92,8 @@ def compare(seconds: float, settings: Mapping[str, Any], seed: int) -> dict[str,
     module.ppo = ppo
     # Terms of a user's own would be the same work on both sides.
     module.auxiliary_parts = {}
+    # One rollout learned from again and again is off-policy from its second time on.
+    module.check_ratio = _unchecked  # type: ignore[method-assign]
     trainer_settings = settings.get("trainer") or {}
     clip = float(trainer_settings.get("gradient_clip_val") or TRAINER_DEFAULTS["gradient_clip_val"])
     rollout = collect(module, data)
@@ -108,7 +110,6 @@ def compare(seconds: float, settings: Mapping[str, Any], seed: int) -> dict[str,
         quiet.setLevel(logging.ERROR)
         try:
             trainer = Trainer(**defaults(
-                # One rollout learned from again and again is off-policy from its second time on.
                 default_root_dir=folder, callbacks=[Enough(sides, seconds), Alarms(off=["ratio_error"], halt=False)],
                 enable_progress_bar=False,
                 enable_checkpointing=False, enable_model_summary=False, gradient_clip_val=clip, accelerator="cpu",
@@ -131,6 +132,10 @@ def compare(seconds: float, settings: Mapping[str, Any], seed: int) -> dict[str,
         "update_seconds": iteration,
         "largest_weight_difference": difference,
     }
+
+
+def _unchecked() -> None:
+    pass
 
 
 def collect(module: SelfPlayModule, data: SelfPlayData) -> Rollout:
@@ -237,7 +242,6 @@ class Replay:
         self.layout, self.first = bare.layout, bare.first
         self._since: float | None = None
         self._warm = WARM
-        self._times = 0
 
     def collect(self, *_: Any, **__: Any) -> Rollout:
         """In the place of a collector."""
@@ -253,10 +257,8 @@ class Replay:
                 sides.discard()
             else:
                 sides.close_slice()
-        out = dataclasses.replace(again(self.rollout), lag=self._times)
-        self._times += 1
         self._since = time.perf_counter()
-        return out
+        return again(self.rollout)
 
 
 class Enough(Callback):

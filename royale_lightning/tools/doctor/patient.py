@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,13 @@ class Patient:
             return torch.device("mps")
         return torch.device("cpu")
 
+    def precision(self) -> AbstractContextManager[Any]:
+        """The context of every forward at the configuration's precision, as Lightning makes it."""
+        import torch
+
+        half = "bf16" in str(self.trainer.get("precision"))
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
+
     @cached_property
     def processes(self) -> int:
         """Worker processes of the run, 0 for threads of its own."""
@@ -106,6 +114,7 @@ class Patient:
                 source, data.battle, data.opponents.build(data.seed, r.battles), seed=data.seed, first=0,
                 rows=min(_SPEED_ROWS, r.rows_per_iteration), max_rounds=r.max_rounds, stagger=False,
                 count_forced=r.forced_rows == "all", device=torch.device(self.device),
+                precision=self.precision,
             )
             self.network.eval()
             for rows in (collector.rows // 4, collector.rows):  # the first compiles and fills caches
@@ -138,15 +147,12 @@ class Patient:
 
     def learn(self, batch: Any) -> dict[str, Any]:
         """Figures of one forward and backward at the configuration's precision; the weights stay."""
-        import torch
-
         from ...nn.distribution import MaskedCategorical
         from ...nn.rows import unpack
         from ...ppo.loss import Stages, ppo_loss
 
         self.network.train()
-        half = "bf16" in str(self.trainer.get("precision"))
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
+        with self.precision():
             obs = unpack(batch.rows, prepare(self.data.battle).row_layout)
             logits, value = self.network(obs)
             dist = MaskedCategorical(logits, obs["action_mask"], prepare(self.data.battle).action_layout)
