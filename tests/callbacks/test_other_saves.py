@@ -22,7 +22,11 @@ from royale_lightning.run.jsonl import read_rows
 from royale_lightning.tools.verify_resume import checkpoint_digests, first_difference, rows_without_time
 
 # Lightning's, of the ModelCheckpoints that a resumed run goes on without.
-pytestmark = pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks"),
+    # And of one that saves beside the run's own files.
+    pytest.mark.filterwarnings("ignore:Checkpoint directory"),
+]
 
 
 class FromAHook(Callback):

@@ -243,6 +243,10 @@ class Replay:
         self._since: float | None = None
         self._warm = WARM
 
+    def state_dict(self) -> dict[str, Any]:
+        """Of battles in flight: there are none."""
+        return {}
+
     def collect(self, *_: Any, **__: Any) -> Rollout:
         """In the place of a collector."""
         sides = self.sides
@@ -303,6 +307,7 @@ def replace_collector(data: SelfPlayData, replay: Replay) -> SelfPlayData:
             scaler=data.scaler, seed=data.seed, ranks=Ranks(),
         )
 
+    data.collector = cast(Collector, replay)
     data._build = build  # type: ignore[method-assign]
     return data
 
