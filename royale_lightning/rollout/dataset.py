@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from ..battle.players import LEARNER
+from ..battle.round import RUNNING
 from ..battle.streams import stream_seed
 from ..nn.protocol import ActorCritic
 from ..run.ranks import Ranks
@@ -23,7 +24,7 @@ from .measures import value_errors
 from .minibatch import Minibatch
 from .overlap import Ahead
 from .proximal import behaviour_weight, proximal_log_prob
-from .returns import Moments, ReturnScaler
+from .returns import Moments, Payments, ReturnScaler
 from .settings import RolloutSettings
 
 if TYPE_CHECKING:
@@ -207,8 +208,14 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
                 for seat in (0, 1)
                 if e.players[seat] == LEARNER and e.from_true_start and not e.staggered
             ]
-            self.scaler.merge(self.ranks.gather(Moments.of(np.array(returns))))
-            scaled, clipped = self.scaler.scaled(cells.reward.cpu().numpy())
+            reward, mine = cells.reward.cpu().numpy(), cells.learner.cpu().numpy()
+            paid = Payments.of(
+                reward[mine], cells.duration.cpu().numpy()[mine], cells.end.cpu().numpy()[mine] != RUNNING
+            )
+            found = self.ranks.gather((Moments.of(np.array(returns)), paid))
+            self.scaler.merge(moments for moments, _ in found)
+            self.scaler.guess(sum((p for _, p in found), Payments()).return_variance(gamma))
+            scaled, clipped = self.scaler.scaled(reward)
             cells = type(cells)(
                 cells.row, torch.from_numpy(scaled).to(cells.reward.device), cells.duration, cells.end,
                 cells.final_value, cells.learner,

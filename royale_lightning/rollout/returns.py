@@ -9,6 +9,13 @@ from typing import TypedDict
 
 import numpy as np
 
+#: Game steps of most battles, at two decisions a second: three minutes.
+BATTLE_STEPS = 360
+#: Ends of battles that say what an end pays.
+LEAST_ENDS = 4
+#: Returns that a guess from a rollout's rewards counts as: a dozen battles outweigh it, a first one does not.
+GUESS_RETURNS = 8
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -43,6 +50,47 @@ class Moments:
     def variance(self) -> float:
         """Sample variance (n - 1); NaN below two numbers."""
         return self.m2 / (self.count - 1) if self.count > 1 else math.nan
+
+
+@dataclass(frozen=True)
+class Payments:
+    """What some seats were paid in a rollout, by whether their battle ended with the payment.
+
+    Attributes:
+        ends: seats whose battle ended.
+        game_steps: of all seats together.
+        at_ends, on_the_way: sums of squared rewards.
+    """
+
+    ends: int = 0
+    game_steps: int = 0
+    at_ends: float = 0.0
+    on_the_way: float = 0.0
+
+    @classmethod
+    def of(cls, reward: np.ndarray, game_steps: np.ndarray, ended: np.ndarray) -> Payments:
+        """Of cells: rewards, their game steps, and bool whether the battle ended there; all of one shape."""
+        squares = np.square(reward, dtype=np.float64)
+        return cls(int(ended.sum()), int(game_steps.sum()), float(squares[ended].sum()), float(squares[~ended].sum()))
+
+    def __add__(self, other: Payments) -> Payments:
+        return Payments(
+            self.ends + other.ends, self.game_steps + other.game_steps, self.at_ends + other.at_ends,
+            self.on_the_way + other.on_the_way,
+        )
+
+    def return_variance(self, gamma: float) -> float:
+        """Variance of a battle's discounted return, were its rewards independent and of mean 0; NaN for too few ends.
+
+        The sum over a battle's game steps t of ``gamma^2t`` times the mean square of a step's reward. Battles that
+        began in their middle end too often, so an end is given its share of a whole battle.
+        """
+        if self.ends < LEAST_ENDS:
+            return math.nan
+        square = self.at_ends / self.ends / BATTLE_STEPS + self.on_the_way / max(1, self.game_steps)
+        if gamma == 1.0:
+            return square * BATTLE_STEPS
+        return square * (1.0 - gamma ** (2 * BATTLE_STEPS)) / (1.0 - gamma * gamma)
 
 
 class ReturnState(TypedDict):
@@ -85,6 +133,15 @@ class ReturnScaler:
         gather them in rank order and every rank holds the same bytes."""
         for part in parts:
             self.moments = self.moments + part
+
+    def guess(self, variance: float) -> None:
+        """Begin with a variance of returns while none is known, worth :data:`GUESS_RETURNS` of them; NaN is no guess.
+
+        Battles that begin at a random moment have no return, so without it the first rollouts would be learned from at
+        another scale than all that follow.
+        """
+        if not self.moments.count and variance > 0.0:
+            self.moments = Moments(GUESS_RETURNS, 0.0, (GUESS_RETURNS - 1) * variance)
 
     @property
     def scale(self) -> float:

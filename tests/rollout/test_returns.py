@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from royale_lightning.rollout.returns import Moments, ReturnScaler
+from royale_lightning.rollout.returns import BATTLE_STEPS, GUESS_RETURNS, Moments, Payments, ReturnScaler
 
 _FLOATS = st.floats(-1e3, 1e3, allow_subnormal=False)
 _BATCHES = st.lists(hnp.arrays(np.float64, st.integers(0, 8), elements=_FLOATS), max_size=6)
@@ -112,3 +112,37 @@ def test_state_is_plain_and_continues_exactly() -> None:
     whole.update(rest)
     half.update(rest)
     assert whole.state_dict() == half.state_dict()
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.997])
+def test_a_guess_of_the_scale_is_that_of_independent_rewards(gamma: float) -> None:
+    """Whole battles of independent rewards and a result: the guess from their cells is their returns' deviation."""
+    rng = np.random.default_rng(1)
+    reward = rng.normal(0.0, 0.03, (3000, BATTLE_STEPS))
+    reward[:, -1] += rng.choice([-1.0, 1.0], 3000)
+    ended = np.zeros(reward.shape, bool)
+    ended[:, -1] = True
+    paid = Payments.of(reward, np.ones(reward.shape, int), ended)
+    halves = [Payments.of(reward[k::2], np.ones((1500, BATTLE_STEPS), int), ended[k::2]) for k in (0, 1)]
+    assert paid.return_variance(gamma) == pytest.approx((halves[0] + halves[1]).return_variance(gamma))
+    # An end may lie anywhere in the sum, and here lies at its last and most discounted step.
+    spread = np.stack([np.roll(r, k) for r, k in zip(reward, rng.integers(0, BATTLE_STEPS, 3000), strict=True)])
+    truth = (spread * gamma ** np.arange(BATTLE_STEPS)).sum(1).var(ddof=1)
+    assert paid.return_variance(gamma) == pytest.approx(truth, rel=0.08)
+
+
+def test_a_guess_gives_way_to_returns_and_never_comes_late() -> None:
+    scaler = ReturnScaler()
+    scaler.guess(math.nan)
+    assert scaler.scale == 1.0
+    assert math.isnan(Payments(ends=3, game_steps=1000, at_ends=3.0).return_variance(1.0))
+    scaler.guess(0.25)
+    assert scaler.scale == pytest.approx(0.5)
+    restored = ReturnScaler()
+    restored.load_state_dict(json.loads(json.dumps(scaler.state_dict())))
+    assert restored.scale == scaler.scale
+    scaler.guess(9.0)
+    assert scaler.scale == pytest.approx(0.5)
+    returns = np.random.default_rng(2).normal(0.0, 2.0, 100 * GUESS_RETURNS)
+    scaler.update(returns)
+    assert scaler.scale == pytest.approx(returns.std(ddof=1), rel=0.02)
