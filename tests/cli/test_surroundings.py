@@ -145,9 +145,6 @@ def test_slurms_variables(tmp_path: Path) -> None:
     done = start(tmp_path, "--run_dir", "run", **SLURM)
     assert done.returncode == 0, done.stderr
     assert_trained(tmp_path / "run")
-    again = start(tmp_path, "--run_dir", "run", **SLURM, SLURM_RESTART_COUNT="1")
-    assert again.returncode == 0, again.stderr
-    assert_trained(tmp_path / "run")
 
 
 def test_forty_open_files(tmp_path: Path) -> None:
