@@ -41,3 +41,17 @@ def is_snapshot(player: str) -> bool:
 def short_name(player: str) -> str:
     """A player's name for people to read: a scripted opponent's without its prefix."""
     return player.removeprefix(SCRIPTED)
+
+
+def own_seat(players: tuple[str, str]) -> int | None:
+    """The seat whose decks are a setting's *own* ones: the learner's, else a policy's against a scripted opponent.
+
+    None where neither seat is more the own than the other: two learners, two snapshots, two scripts.
+    """
+    for is_own in (lambda p: p == LEARNER, lambda p: not is_scripted(p)):
+        mine = [seat for seat in (0, 1) if is_own(players[seat])]
+        if len(mine) == 1:
+            return mine[0]
+        if mine:
+            return None
+    return None

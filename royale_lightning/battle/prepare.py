@@ -165,7 +165,7 @@ def validate(spec: BattleSpec) -> None:
     Raises:
         UserError: one sentence that names the setting.
     """
-    spec.deck_ids()
+    spec.check_deck()
     try:
         env = make_env(spec)
         env.reset(seed=0)

@@ -55,6 +55,23 @@ TRUE_START = Start()
 
 
 @dataclass(frozen=True)
+class Deal:
+    """What a battle's decks are drawn by, beside its settings and its seed.
+
+    Args:
+        own: the seat that the setting's own decks are for (``players.own_seat``); None for either, by a coin.
+        game_steps: of the run when the episode was assigned, by which pools of cards widen; None for the schedule's
+            end, where every evaluation is.
+    """
+
+    own: int | None = None
+    game_steps: int | None = None
+
+
+DEAL = Deal()
+
+
+@dataclass(frozen=True)
 class Assignment:
     """Who plays a battle's next episode, on which seat, from which start.
 
@@ -67,6 +84,7 @@ class Assignment:
             battles do not stay in one phase.
         keep_commands: record both seats' commands, so that the battle can be replayed exactly.
         start: from where.
+        deal: what its decks are drawn by, at a true start.
     """
 
     battle: int
@@ -76,6 +94,7 @@ class Assignment:
     stagger: int = 0
     keep_commands: bool = False
     start: Start = TRUE_START
+    deal: Deal = DEAL
 
 
 class SeatCounters(msgspec.Struct, array_like=True):
@@ -163,6 +182,7 @@ class EpisodeRecord:
         start: from where it began, as assigned but for the bytes. A true start that names a digest was asked to begin
             from that save state and could not: it was refused.
         state_hash: the engine's at the end, by which a replay proves itself.
+        deal: as assigned.
     """
 
     battle: int
@@ -185,6 +205,7 @@ class EpisodeRecord:
     course: list[tuple[int, Situation]] = field(default_factory=list)
     start: Start = TRUE_START
     state_hash: int = 0
+    deal: Deal = DEAL
 
     @property
     def from_true_start(self) -> bool:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
-from royalegym import STARTER_DECK
+from gymnasium.utils import seeding
 from royalegym.action import ActionParser, TileActionParser
 from royalegym.done_condition import DoneCondition, GameOverCondition
 from royalegym.obs import ObsBuilder
 from royalegym.reward import RewardFunction
-from royalegym.state_mutator import DefaultStateMutator, StateMutator
+from royalegym.state_mutator import StateMutator
 
-from ..errors import UserError, near_matches
+from ..errors import UserError
 from ..parts import Part, PartLike
-from .engine.engine import shared_engine
+from .dealing import Dealt, DeckMutator, drawing
+from .decks import DeckLike, Plain, by_value, fixed_decks
 from .rewards import REWARDS
+from .round import DEAL, Deal
 from .rows.codec import LEAST_STATES
 
 OBSERVATIONS = {
@@ -25,7 +26,6 @@ OBSERVATIONS = {
 }
 #: The settings that name a part.
 PARTS = ("reward", "observation", "start", "termination", "truncation", "actions")
-DECK_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,11 @@ class BattleSpec:
 
     Args:
         deck: ``starter`` (RoyaleGym's eight beginner cards for both seats), ``random`` (eight random cards a seat
-            and battle), eight card names, or a pair of such lists (blue's and red's).
+            and battle), ``mirrored`` (eight random cards a battle, the same for both seats), eight card names, a pair
+            of such lists (blue's and red's), ``shipped`` (the package's decks) or one of those by name, a YAML or JSON
+            file of named decks, or a :class:`~royale_lightning.battle.decks.Decks`: lists for the learner and its
+            enemy, pools of cards that widen with the run, several ways by shares. Files are read once: what is held
+            from then on is their content.
         reward: ``tower_result`` (the default: tower damage and the result), ``potential``, ``royalegym``, or a
             ``RewardFunction`` of your own.
         observation: ``entities`` (tokens, 1.3 KB a row), ``spatial`` (RoyaleGym's planes and vector, 1.4 KB), or
@@ -54,7 +58,7 @@ class BattleSpec:
             forms); ``env`` insists on the latter.
     """
 
-    deck: str | list[str] | list[list[str]] = "starter"
+    deck: DeckLike = "starter"
     reward: PartLike = "tower_result"
     observation: PartLike = "entities"
     start: PartLike | None = None
@@ -86,8 +90,7 @@ class BattleSpec:
             )
         if self.arena not in ("auto", "env"):
             raise UserError(f"battle.arena is {self.arena!r}; give auto or env")
-        for deck in self.decks or ():
-            _check_deck(deck)
+        object.__setattr__(self, "deck", by_value(self.deck))
 
     # ---- parts -----------------------------------------------------------------------------------------------
     def part(self, name: str) -> Part | None:
@@ -124,42 +127,30 @@ class BattleSpec:
 
     def make_start(self) -> StateMutator:
         mutator = self._make("start", StateMutator, None)
-        return mutator if mutator is not None else DefaultStateMutator(decks=self.deck_ids())
+        return mutator if mutator is not None else DeckMutator(self._deck)
 
     # ---- decks -----------------------------------------------------------------------------------------------
     @property
-    def decks(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        """Blue's and red's card names, or None for random decks."""
-        if isinstance(self.deck, str):
-            if self.deck == "starter":
-                return (tuple(STARTER_DECK), tuple(STARTER_DECK))
-            if self.deck == "random":
-                return None
-            raise UserError(
-                f"battle.deck is {self.deck!r}; give starter, random, eight card names or a pair of decks"
-                f"{near_matches(self.deck, ('starter', 'random'))}"
-            )
-        deck = list(self.deck)
-        if deck and all(isinstance(c, str) for c in deck):
-            return (tuple(deck), tuple(deck))  # type: ignore[arg-type]
-        if len(deck) == 2 and all(isinstance(d, Sequence) for d in deck):
-            return (tuple(deck[0]), tuple(deck[1]))
-        raise UserError("battle.deck takes starter, random, eight card names, or a pair of lists of eight")
+    def _deck(self) -> Plain:
+        return cast(Plain, self.deck)  # since it was read
 
-    def deck_ids(self) -> list[list[int]] | None:
-        """Both decks as catalogue ids, every name looked up in the engine that is installed."""
-        decks = self.decks
-        if decks is None:
-            return None
-        ids = {c.name: c.card_id for c in shared_engine().cards()}
-        for deck in decks:
-            for name in deck:
-                if name not in ids:
-                    raise UserError(
-                        f"battle.deck names {name!r}, which is no card of this engine's {len(ids)}"
-                        f"{near_matches(name, ids) or '; royalegym.RustEngine().cards() lists them'}"
-                    )
-        return [[ids[n] for n in d] for d in decks]
+    @property
+    def decks(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """Blue's and red's card names where every battle has the same, None where they are drawn."""
+        return fixed_decks(self.deck)
+
+    def check_deck(self) -> None:
+        """Look every card up in the engine that is installed, and have it accept every deck that is written down.
+
+        Raises:
+            UserError: which card or deck it does not take.
+        """
+        drawing(self._deck).check()
+
+    def dealt(self, seed: int, deal: Deal = DEAL) -> tuple[Dealt, Dealt]:
+        """Blue's and red's deck in the battle of a seed, from its true start and without a ``start`` of its own."""
+        rng, _ = seeding.np_random(seed)
+        return drawing(self._deck).draw(rng, deal)
 
     def as_dict(self) -> dict[str, Any]:
         """By value: parts as class path and arguments, defaults filled in."""
@@ -168,11 +159,3 @@ class BattleSpec:
             part = self.part(name)
             out[name] = None if part is None else part.as_dict()
         return out
-
-
-def _check_deck(deck: Sequence[str]) -> None:
-    if len(deck) != DECK_SIZE:
-        raise UserError(f"battle.deck has {len(deck)} cards ({', '.join(map(str, deck))}); a deck has {DECK_SIZE}")
-    twice = sorted({c for c in deck if list(deck).count(c) > 1})
-    if twice:
-        raise UserError(f"battle.deck holds {twice[0]!r} twice; the eight cards of a deck are different")

@@ -60,7 +60,7 @@ class BotRecord:
         n_cards, n_unit_types: sizes of the engine's catalogues.
         catalogue: digest of both catalogues' names in order: an id means a position in them.
         engine: the engine it was trained on.
-        deck: blue's and red's card names, or ``random``.
+        deck: blue's and red's card names; where decks are drawn, the setting that draws them (``random``).
         game_steps: how long it was trained.
         run: name of the run it comes from.
         schema: of this record.
@@ -75,7 +75,7 @@ class BotRecord:
     n_unit_types: int
     catalogue: str
     engine: dict[str, str]
-    deck: str | list[list[str]]
+    deck: str | list[Any] | dict[str, Any]
     game_steps: int = 0
     run: str = ""
     schema: int = SCHEMA
@@ -85,11 +85,12 @@ class BotRecord:
         """The record of a network trained on ``spec`` with the engine of this process."""
         cards, types = catalogues()
         decks = spec.decks
+        drawn: Any = spec.deck
         return cls(
             network=network.as_dict(), battle=spec.as_dict(), battle_digest=prepare(spec).digest,
             row_layout=prepare(spec).row_layout.digest, actions=asdict(prepare(spec).action_layout), n_cards=len(cards),
             n_unit_types=len(types), catalogue=_digest(cards, types), engine=engine_identity(),
-            deck="random" if decks is None else [list(d) for d in decks], game_steps=game_steps, run=run,
+            deck=drawn if decks is None else [list(d) for d in decks], game_steps=game_steps, run=run,
         )
 
     def as_dict(self) -> dict[str, Any]:

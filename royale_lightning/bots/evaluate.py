@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..battle.opponents import make_opponent
-from ..battle.players import is_scripted
+from ..battle.players import is_scripted, own_seat
 from ..battle.prepare import prepare
-from ..battle.round import CHOICE, TRUE_START, Assignment, EpisodeRecord, Start
+from ..battle.round import CHOICE, TRUE_START, Assignment, Deal, EpisodeRecord, Start
 from ..battle.rows.layout import RowLayout
 from ..battle.spec import BattleSpec
 from ..battle.steps.arena import ArenaSettings, default_threads
@@ -205,7 +205,9 @@ class _Match:
             for seat, name in enumerate(names):
                 self.owner[2 * b + seat] = self.number.get(name, -1)
                 self.rngs[2 * b + seat] = np.random.default_rng(2 * game.seed + seat)
-            out.append(Assignment(b, self.ordinals[b], names, game.seed, 0, self.keep_commands, game.start))
+            out.append(Assignment(
+                b, self.ordinals[b], names, game.seed, 0, self.keep_commands, game.start, Deal(own_seat(names))
+            ))
         return out
 
     def _act(self) -> None:

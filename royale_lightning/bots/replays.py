@@ -18,6 +18,7 @@ from royalegym.replay import ReplayRecorder, Trace, save_trace
 from royalegym.selfplay import Opponent
 
 from ..battle.actions import ActionLayout
+from ..battle.dealing import expect
 from ..battle.environment import make_env
 from ..battle.players import short_name
 from ..battle.prepare import prepare
@@ -103,6 +104,7 @@ def replay_record(
         options: dict[str, Any] = {"mask_only": list(AGENTS) if log is None else log.unwatched}
         if spec.max_ticks is not None:
             options["max_ticks"] = spec.max_ticks
+        expect(env.state_mutator, record.deal)
         obs, _ = env.reset(seed=record.seed, options=options)
         start = env.battle_state.tick
         for step in range(record.game_steps):

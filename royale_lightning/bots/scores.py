@@ -81,14 +81,14 @@ class Scores:
     Args:
         checkpoint: the file or folder that was scored, or the bot's name.
         game_steps: how long it was trained.
-        deck: as the battles' settings name it.
+        deck: as the battles' settings name it; deck files, and the package's decks, by what they hold.
         seed: of the first pair.
         modes: by name, ``sampled`` and ``sharp``.
     """
 
     checkpoint: str
     game_steps: int
-    deck: str | list[Any]
+    deck: str | list[Any] | dict[str, Any]
     seed: int
     modes: dict[str, ModeScores]
 
@@ -193,7 +193,7 @@ def score_table(
                 of[label].append(record)
             scores = {label: summarise(rs, rate) for label, rs in of.items()}
             found[mode] = ModeScores(scores, *mean_interval(np.stack([pair_scores(rs) for rs in of.values()])))
-    return Scores(checkpoint or bot.name, bot.record.game_steps, bot.trained_on.deck, seed, found)
+    return Scores(checkpoint or bot.name, bot.record.game_steps, bot.trained_on.as_dict()["deck"], seed, found)
 
 
 def _free_name(name: str, taken: Mapping[str, str]) -> str:

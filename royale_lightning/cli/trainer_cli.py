@@ -16,6 +16,7 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
+from ..battle.spec import BattleSpec
 from ..bots.measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 from ..callbacks import Alarms, ResumeRules, RunCheckpoint, RunFolder, SignalStop, StopAfter
 from ..callbacks.base import (
@@ -84,6 +85,10 @@ class SaveRunConfig(SaveConfigCallback):
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         config = yaml.safe_load(self.parser.dump(self.config, skip_none=False))
+        battle = getattr(getattr(trainer, "datamodule", None), "battle", None)
+        if isinstance(battle, BattleSpec):
+            # What a deck file held: the run goes on with that, wherever the file is by then and whatever it holds.
+            config["data"]["battle"]["deck"] = battle.deck
         ckpt_path = self.config.get("ckpt_path")
         notes = [f"continued from {ckpt_path}"] if ckpt_path else []
         run_folder.save_config(Path(trainer.default_root_dir), config, *notes)

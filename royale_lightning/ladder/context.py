@@ -55,7 +55,7 @@ def of_context(results: Iterable[Result], context: str, unmarked: str) -> list[R
 def _digest(spec: BattleSpec, engine: Mapping[str, str]) -> str:
     actions = spec.part("actions")
     rules = [
-        spec.decks or "random", spec.decision_ms, spec.command_delay_ticks, actions and actions.as_dict(), dict(engine),
-        importlib.metadata.version("royalegym"),
+        spec.decks or spec.deck, spec.decision_ms, spec.command_delay_ticks, actions and actions.as_dict(),
+        dict(engine), importlib.metadata.version("royalegym"),
     ]
     return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:16]

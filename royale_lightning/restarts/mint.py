@@ -92,6 +92,7 @@ def mint(
                 players=record.players, seat=seat, partition=partition_of(record.players, seat),
                 commands=pack_commands([(t + replay.before, s, a) for t, s, a in record.commands]),
                 segments=segments, priority=priority, complete=record.from_true_start, policy_version=policy_version,
+                deal=record.deal,
             ))
     return Minted(tuple(points), tuple(made), replay.cost)
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..battle.players import LEARNER, is_snapshot
+from ..battle.players import LEARNER, is_snapshot, own_seat
 from ..battle.prepare import prepare
-from ..battle.round import CHOICE, IDLE, RUNNING, TRUE_START, Assignment, EpisodeRecord, SavedBattle
+from ..battle.round import CHOICE, IDLE, RUNNING, TRUE_START, Assignment, Deal, EpisodeRecord, SavedBattle
 from ..battle.spec import BattleSpec
 from ..battle.steps.sources import RolloutSource
 from ..battle.streams import generator, stream_seed, uniforms
@@ -123,6 +123,7 @@ class Collector:
 
     Attributes:
         table: the snapshots that new episodes may meet; set between two rollouts.
+        game_steps: of the run, by which its pools of cards widen; set with it.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Collector:
         self.frozen = frozen
         self.starts = starts
         self.table = OpponentTable()
+        self.game_steps = 0
         self.seed = seed
         self.first = first
         self.rows = rows
@@ -185,7 +187,8 @@ class Collector:
             # 63 bits: RoyaleGym seeds its generators with non-negative integers.
             seed = stream_seed(self.seed, "battle", battle, ordinal) >> 1
             keep = self.keep_commands or self.starts is not None
-            out.append(Assignment(battle, ordinal, players, seed, stagger, keep, start))
+            deal = Deal(own_seat(players), self.game_steps)
+            out.append(Assignment(battle, ordinal, players, seed, stagger, keep, start, deal))
         if self.frozen is not None:
             self.frozen.require({p for pair in self.players for p in pair if is_snapshot(p)})
         return out

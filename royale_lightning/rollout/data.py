@@ -352,6 +352,7 @@ class SelfPlayData(pl.LightningDataModule):
     def before_rollout(self) -> None:
         """Freeze whom the coming iteration's episodes may meet."""
         self.collector.table = self.ladder.table()
+        self.collector.game_steps = self.game_steps
         self._table_metrics = self.ladder.table_metrics()
 
     def after_rollout(self, r: Rollout, scale: float, clipped: int) -> None:

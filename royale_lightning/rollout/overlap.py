@@ -55,6 +55,7 @@ class Ahead:
             self._policy.load_state_dict(policy.state_dict())
         self._before = {
             "collector": self._collector.state_dict(), "gamma": gamma, "table": asdict(self._collector.table),
+            "game_steps": self._collector.game_steps,
         }
         self._launch(gamma)
 
@@ -106,8 +107,9 @@ class Ahead:
         self._policy.load_state_dict(policy_state)
         table = state["table"]
         self._collector.table = OpponentTable(tuple(table["snapshots"]), tuple(table["probabilities"]))
+        self._collector.game_steps = state.get("game_steps", 0)  # which no older checkpoint's decks depend on
         self._collector.load_state_dict(state["collector"])
-        self._before = {k: state[k] for k in ("collector", "gamma", "table")}
+        self._before = {k: v for k, v in state.items() if k in ("collector", "gamma", "table", "game_steps")}
         self._launch(state["gamma"])
 
     def close(self) -> None:

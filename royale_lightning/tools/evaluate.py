@@ -36,6 +36,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--games", type=int, default=60, help="rounded up to an even number (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="first paired seed (default: %(default)s)")
     parser.add_argument("--sharp", action="store_true", help="bots draw wait or play, then take the best card and tile")
+    add_deck_option(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
     args = parser.parse_args(list(argv))
 
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     from ..bots.evaluate import paired_games, play_games
     from ..bots.scores import summarise
 
-    (a, b), players, spec = load_pair(args.a, args.b, args.sharp)
+    (a, b), players, spec = load_pair(args.a, args.b, args.sharp, args.deck)
     games = paired_games(a, b, args.games, args.seed)
     s = summarise(play_games(players, games, spec), 0.0)
     if args.json:
@@ -61,14 +62,31 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, Any], Any]:
+def add_deck_option(parser: argparse.ArgumentParser) -> None:
+    """``--data.battle.deck``, called as in the configuration."""
+    parser.add_argument(
+        "--data.battle.deck", dest="deck", metavar="DECK",
+        help="what is played with, as in the configuration: mirrored, hog_cycle, a deck file, ... (default: the bot's)",
+    )
+
+
+def load_pair(
+    a: str, b: str, sharp: bool, deck: str | None = None
+) -> tuple[tuple[str, str], dict[str, Any], Any]:
     """Both players' names in a game, the bots among them by name, and the battles they play.
 
     The battles are the first bot's; two scripted opponents play RoyaleGym's default battle with the starter deck.
 
+    Args:
+        deck: ``battle.deck`` of the battles instead, as YAML.
+
     Raises:
-        UserError: a player is neither a bot nor a scripted opponent, or two bots cannot meet.
+        UserError: a player is neither a bot nor a scripted opponent, two bots cannot meet, or there is no such deck.
     """
+    from dataclasses import replace
+
+    import yaml
+
     from ..battle.opponents import EXTRA, LADDER, make_opponent
     from ..battle.players import scripted_player, short_name
     from ..battle.spec import BattleSpec
@@ -100,4 +118,11 @@ def load_pair(a: str, b: str, sharp: bool) -> tuple[tuple[str, str], dict[str, A
     found = list(bots.values())
     if len(found) == 2:
         check_same_rows(*found)
-    return (names[0], names[1]), bots, found[0].spec if found else BattleSpec()
+    spec = found[0].spec if found else BattleSpec()
+    if deck is not None:
+        try:
+            spec = replace(spec, deck=yaml.safe_load(deck))
+        except yaml.YAMLError as exc:
+            raise UserError(f"data.battle.deck: {deck!r} is not valid YAML") from exc
+        spec.check_deck()
+    return (names[0], names[1]), bots, spec

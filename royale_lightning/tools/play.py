@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..bots.measure import DEFAULT_SEED
 from ..run.atomic import write_atomic
-from .evaluate import PLAYER, load_pair
+from .evaluate import PLAYER, add_deck_option, load_pair
 from .output import write_json
 
 _EPILOG = """\
@@ -31,6 +31,7 @@ def main(argv: Sequence[str]) -> int:
         "--out", type=Path, default=Path("replays"), help="folder of the trace and the page (default: %(default)s)"
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="where the page goes (default: beside the trace)")
+    add_deck_option(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
     args = parser.parse_args(list(argv))
 
@@ -39,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     from ..bots.evaluate import PlannedGame
     from ..bots.replays import write_replays
 
-    (blue, red), players, spec = load_pair(args.blue, args.red, args.sharp)
+    (blue, red), players, spec = load_pair(args.blue, args.red, args.sharp, args.deck)
     (replay,) = write_replays(players, [PlannedGame(blue, red, args.seed)], spec, args.out)
     page = replay.page
     if args.html is not None and args.html.resolve() != page.resolve():

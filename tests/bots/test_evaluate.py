@@ -10,13 +10,16 @@ import pytest
 import royalegym
 from royalegym.evaluate import play_one
 
+from royale_lightning.battle.decks import shipped_decks
 from royale_lightning.battle.opponents import make_opponent
 from royale_lightning.battle.players import is_scripted
 from royale_lightning.battle.round import EpisodeRecord
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.bots.bot import Bot
 from royale_lightning.bots.evaluate import PlannedGame, Referee, paired_games, play_games
+from royale_lightning.bots.replays import replay_record
 from royale_lightning.errors import UserError
+from royale_lightning.parts import Part
 
 
 def facts(records: list[EpisodeRecord]) -> list[tuple[Any, ...]]:
@@ -129,3 +132,42 @@ def test_limits_of_training_do_not_cut_an_evaluation(bot: Bot) -> None:
     (record,) = play_games({"bot": bot}, [PlannedGame("bot", "scripted:noop", 4)], spec)
     assert record.ticks > 200
     assert asdict(record)["commands"] == []
+
+
+OWN, ENEMY = ({name: shipped_decks()[name] for name in names} for names in (("hog_cycle", "log_bait"), ("lava_loon",)))
+
+
+@pytest.mark.parametrize("deck", ["mirrored", {"own": "shipped"}, {"own": {"widen": [[0, 12], [9, "all"]]}}])
+def test_drawn_decks_agree_with_royalegym_and_pair_up(bot: Bot, deck: Any) -> None:
+    spec = replace(bot.spec, deck=deck)
+    games = [*paired_games("bot", "scripted:push", 4, 7), *paired_games("bot", "bot", 2, 9)]
+    env = Bot.of(bot.network, Part("tests.support.bots.Reflex"), spec).make_env()
+    records = play_games({"bot": bot}, games, spec, battles=6)
+    for game, record in zip(games, records, strict=True):
+        seats = [make_opponent(n) if is_scripted(n) else bot for n in (game.blue, game.red)]
+        winner, ticks, _ = play_one(env, seats[0], seats[1], game.seed)
+        assert (record.winner, record.ticks) == (winner, ticks)
+        # No run is asked how far it is: a pool is as wide as it gets.
+        assert [sorted(p.deck) for p in env.battle_state.players] == [
+            sorted(d.cards) for d in spec.dealt(game.seed, record.deal)
+        ]
+        assert record.deal.game_steps is None
+    # The players change seats and the decks stay, so each holds both.
+    assert spec.dealt(7, records[0].deal) == spec.dealt(7, records[1].deal)
+
+
+def test_own_decks_change_seats_with_their_bot(bot: Bot, other: Bot) -> None:
+    spec = replace(bot.spec, deck={"own": OWN, "enemy": ENEMY})
+    first, second = play_games({"bot": bot}, paired_games("bot", "scripted:push", 2, 7), spec)
+    assert spec.dealt(7, first.deal) == spec.dealt(7, second.deal)[::-1]
+    assert spec.dealt(7, first.deal)[1].name == "lava_loon"
+    # Of two bots neither is more the own one: decks stay, so that each holds both.
+    pair = play_games({"bot": bot, "other": other}, paired_games("bot", "other", 2, 7), spec)
+    assert spec.dealt(7, pair[0].deal) == spec.dealt(7, pair[1].deal)
+
+
+def test_a_replay_has_the_decks_of_its_battle(bot: Bot) -> None:
+    spec = replace(bot.spec, deck={"own": OWN, "enemy": ENEMY})
+    games = paired_games("bot", "scripted:push", 2, 3)
+    for record in play_games({"bot": bot}, games, spec, keep_commands=True):
+        replay_record(record, spec)  # raises where it ends otherwise

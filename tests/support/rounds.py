@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from royale_lightning.battle.prepare import prepare
-from royale_lightning.battle.round import CHOICE, RUNNING, Assignment, Round
+from royale_lightning.battle.round import CHOICE, DEAL, RUNNING, Assignment, Deal, Round
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.battle.steps.arena import ArenaSettings, build_arena
 
@@ -16,7 +16,7 @@ MIRROR = ("learner", "learner")
 
 def drive(
     spec: BattleSpec, rounds: int, *, battles: int = 3, players: Any = None, threads: int = 1, forced: float = 0.05,
-    noop: float = 0.6, stagger: int = 0, seed: int = 0,
+    noop: float = 0.6, stagger: int = 0, seed: int = 0, deal: Deal = DEAL,
 ) -> list[tuple[np.ndarray, ...]]:
     """Play rounds with random-legal actions and return copies of everything a round says."""
     layout = prepare(spec).row_layout
@@ -26,7 +26,7 @@ def drive(
     rng = np.random.default_rng(seed)
     players = players or [MIRROR] * battles
     ordinal = [0] * battles
-    fresh = [Assignment(10 + b, 0, players[b], 500 + b, stagger) for b in range(battles)]
+    fresh = [Assignment(10 + b, 0, players[b], 500 + b, stagger, deal=deal) for b in range(battles)]
     out = []
     for _ in range(rounds):
         arena.advance(fresh)
@@ -43,7 +43,8 @@ def drive(
         fresh = []
         for b in np.flatnonzero(r.end != RUNNING):
             ordinal[b] += 1
-            fresh.append(Assignment(10 + int(b), ordinal[b], players[b], 500 + int(b) + 50 * ordinal[b]))
+            number = 500 + int(b) + 50 * ordinal[b]
+            fresh.append(Assignment(10 + int(b), ordinal[b], players[b], number, deal=deal))
         todo = np.flatnonzero(r.kind == CHOICE)
         masks = layout.unpack_mask(layout.views(r.rows)["action_mask"][todo])
         for slot, mask in zip(todo, masks, strict=True):

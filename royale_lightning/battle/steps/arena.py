@@ -403,7 +403,7 @@ class Arena:
             battle=a.battle, ordinal=a.ordinal, players=a.players, seed=a.seed, winner=o.winner,
             truncated=not game.ended, ticks=o.ticks, game_steps=e.game_step, crowns=o.crowns, tower_hp=o.tower_hp,
             staggered=a.stagger > 0, commands=e.commands if a.keep_commands else [], course=e.course,
-            start=e.start, state_hash=game.state_hash(), **SeatCounters.pairs(s.counted, t.counted),
+            start=e.start, state_hash=game.state_hash(), deal=a.deal, **SeatCounters.pairs(s.counted, t.counted),
         )
 
 

@@ -9,6 +9,7 @@ from royalegym.env import AGENTS, tower_hp_frac
 from royalegym.obs import SpatialObsBuilder
 from royalegym.state_mutator import Snapshot
 
+from ..dealing import expect
 from ..environment import make_env
 from ..opponents import reads_observation
 from ..prepare import prepare
@@ -57,6 +58,7 @@ class EnvGame(Game):
         if limit is not None:
             options["max_ticks"] = limit
         self._limit = limit
+        expect(self.env.state_mutator, assignment.deal)
         self._obs, _ = self.env.reset(seed=assignment.seed, options=options)
         self._start_tick = self.env.battle_state.tick
         self.ended = self.truncated = False

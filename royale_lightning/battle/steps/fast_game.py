@@ -11,6 +11,7 @@ from royalegym.protocol import MatchSetup
 
 from ...errors import UserError
 from ..actions import NOOP, ActionLayout
+from ..dealing import expect
 from ..engine.engine import decode_state, new_battle, reset_battle, shared_engine
 from ..engine.legality import bodies_hash, find, seat_slots
 from ..engine.memory import MEMORY, observe, seed_memory
@@ -153,6 +154,7 @@ class FastGame(Game):
     def reset(self, assignment: Assignment, watched: tuple[bool, bool]) -> None:
         # RoyaleGym's own order of draws: the mutator's, then the engine's seed (ClashParallelEnv.reset).
         rng, _ = seeding.np_random(assignment.seed)
+        expect(self.start, assignment.deal)
         setup = self.start.build(rng, self.cards)
         engine_seed = int(rng.integers(0, 2**63 - 1))
         if not isinstance(setup, MatchSetup):

@@ -75,7 +75,7 @@ class Replay:
         r, game = self.record, self.game
         plays = {(step, seat): action for step, seat, action in r.commands}
         # Nobody has to be asked: every play is on record.
-        assignment = Assignment(r.battle, r.ordinal, ("recorded", "recorded"), r.seed)
+        assignment = Assignment(r.battle, r.ordinal, ("recorded", "recorded"), r.seed, deal=r.deal)
         if r.from_true_start:
             game.reset(assignment, (True, True))
         else:

@@ -63,5 +63,5 @@ def record_of(route: Route) -> EpisodeRecord:
         battle=route.source[0], ordinal=route.source[1], players=route.players, seed=route.seed,
         winner=route.seat if last.won else 1 - route.seat if last.lost else -1, truncated=False, ticks=last.end_tick,
         game_steps=route.last_step, crowns=(0, 0), tower_hp=(0.0, 0.0), commands=unpack_commands(route.commands),
-        state_hash=last.end_hash, **SeatCounters.pairs(SeatCounters(), SeatCounters()),
+        state_hash=last.end_hash, deal=route.deal, **SeatCounters.pairs(SeatCounters(), SeatCounters()),
     )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...battle.round import DEAL, Deal
 from .points import Key, RestartPoint
 
 
@@ -115,6 +116,7 @@ class Route:
         policy_version: iteration whose weights played it.
         checked: measured to be more than a lucky win
             (:func:`~royale_lightning.restarts.routes.judging.above_chance`); only a checked route leads a curriculum.
+        deal: what the decks of the battle's true start were drawn by.
     """
 
     source: tuple[int, int]
@@ -129,6 +131,7 @@ class Route:
     complete: bool
     policy_version: int
     checked: bool = False
+    deal: Deal = DEAL
 
     def __post_init__(self) -> None:
         if not self.segments:

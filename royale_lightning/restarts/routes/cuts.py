@@ -37,6 +37,7 @@ def stitch(prefix: Route, stop: int, tail: Route) -> Route | None:
     return replace(
         tail,
         seed=prefix.seed,
+        deal=prefix.deal,
         first_hash=prefix.first_hash,
         commands=pack_commands(before + unpack_commands(tail.commands)),
         segments=prefix.segments[:stop] + tail.segments,

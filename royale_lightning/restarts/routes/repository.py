@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...battle.round import DEAL, Deal
 from ...battle.stamp import Stamp
 from ..records.bank import BlobTable, pack_points, unpack_points
 from ..records.points import RestartPoint
@@ -181,6 +182,7 @@ def pack_routes(routes: Sequence[Route]) -> dict[str, Any]:
         "routes": [
             [
                 *(_plain(getattr(r, n)) for n in _ROUTE),
+                [r.deal.own, r.deal.game_steps],
                 list(r.priority),
                 [
                     [*(_plain(getattr(s, n)) for n in _SEGMENT), None if s.end is None else index[s.end.id]]
@@ -204,11 +206,14 @@ def unpack_routes(data: Mapping[str, Any], stamp: Stamp) -> list[Route]:
 
 def _route(packed: Sequence[Any], points: Sequence[RestartPoint]) -> Route:
     *values, priority, segments = packed
+    # Routes from before decks were dealt by anything but a seed have no deal.
+    deal = Deal(*values.pop()) if len(values) > len(_ROUTE) else DEAL
     given = dict(zip(_ROUTE, values, strict=True))
     given["source"], given["players"] = tuple(given["source"]), tuple(given["players"])
     return Route(
         **given,
         priority=Priority(*priority),
+        deal=deal,
         segments=tuple(_segment(s, points) for s in segments),
     )
 

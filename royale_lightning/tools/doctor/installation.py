@@ -67,8 +67,9 @@ def cards(patient: Patient) -> str:
     played = f"{played:016x}" if isinstance(played, int) else played
     if played and str(played).lower() != stamp["cards_json_fnv1a64"]:
         raise UserError(f"battles play card table {played} and RoyaleGym's catalogue is {stamp['cards_json_fnv1a64']}")
-    decks = patient.data.battle.deck_ids()  # every name looked up
-    deck = "random decks" if decks is None else f"{len({c for d in decks for c in d})} cards in the decks"
+    patient.data.battle.check_deck()
+    decks = patient.data.battle.decks
+    deck = "decks drawn a battle" if decks is None else f"{len({c for d in decks for c in d})} cards in the decks"
     return f"{len(e.cards())} cards, table {stamp['cards_json_fnv1a64']} ({stamp['cards_vintage']}), {deck}"
 
 
