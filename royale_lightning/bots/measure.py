@@ -17,12 +17,14 @@ class Measure:
         games: games per opponent.
         seed: where the paired seeds start.
         out: the folder results are written to: ``--out``, or the checkpoint's run folder.
+        by_deck: of ``test``, whether to score by deck and card as well.
     """
 
     stage: str
     games: int
     seed: int
     out: Path
+    by_deck: bool = False
 
     def __post_init__(self) -> None:
         if self.games < 1:

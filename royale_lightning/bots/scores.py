@@ -27,6 +27,7 @@ from ..run.atomic import write_atomic
 from ..run.screen import Screen
 from .bot import MODES, Bot, check_same_rows
 from .bot_files import run_folder_of
+from .by_deck import DeckScores
 from .evaluate import BATTLES, PlannedGame, Policy, Referee, paired_games
 from .measure import DEFAULT_GAMES, DEFAULT_SEED, Measure
 
@@ -84,6 +85,7 @@ class Scores:
         deck: as the battles' settings name it; deck files, and the package's decks, by what they hold.
         seed: of the first pair.
         modes: by name, ``sampled`` and ``sharp``.
+        by_deck: by mode, scores by deck and card, where they were asked for; absent from the file otherwise.
     """
 
     checkpoint: str
@@ -91,9 +93,11 @@ class Scores:
     deck: str | list[Any] | dict[str, Any]
     seed: int
     modes: dict[str, ModeScores]
+    by_deck: dict[str, DeckScores] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {"schema": 1, **asdict(self)}
+        held = {"schema": 1, **asdict(self)}
+        return held if self.by_deck is not None else {k: v for k, v in held.items() if k != "by_deck"}
 
     def save(self, path: Path) -> Path:
         """Write the JSON, atomically."""
@@ -153,6 +157,7 @@ def score_table(
     battles: int = BATTLES,
     threads: int | None = None,
     on_end: OnEnd | None = None,
+    by_deck: bool = False,
 ) -> Scores:
     """Play ``bot`` against every opponent and say how it did.
 
@@ -165,6 +170,7 @@ def score_table(
         battles: in flight at once.
         threads: stepping threads; unset, one per core.
         on_end: called after each battle.
+        by_deck: score by deck and card as well (:mod:`.by_deck`).
     """
     players: dict[str, Policy] = {}
     names: dict[str, str] = {}
@@ -183,6 +189,7 @@ def score_table(
     order = [(label, i) for i in range(games + games % 2) for label in matches]
     plan = [matches[label][i] for label, i in order]
     found: dict[str, ModeScores] = {}
+    dealt: dict[str, DeckScores] = {}
     with Referee(bot.spec, min(battles, len(plan)), threads) as referee:
         for mode in modes:
             start = time.perf_counter()
@@ -191,9 +198,13 @@ def score_table(
             of: dict[str, list[EpisodeRecord]] = {label: [] for label in matches}
             for (label, _), record in zip(order, records, strict=True):
                 of[label].append(record)
+            if by_deck:
+                seats = [(r, i % 2) for rs in of.values() for i, r in enumerate(rs)]
+                dealt[mode] = DeckScores.of(seats, referee.spec)
             scores = {label: summarise(rs, rate) for label, rs in of.items()}
             found[mode] = ModeScores(scores, *mean_interval(np.stack([pair_scores(rs) for rs in of.values()])))
-    return Scores(checkpoint or bot.name, bot.record.game_steps, bot.trained_on.as_dict()["deck"], seed, found)
+    deck = bot.trained_on.as_dict()["deck"]
+    return Scores(checkpoint or bot.name, bot.record.game_steps, deck, seed, found, dealt if by_deck else None)
 
 
 def _free_name(name: str, taken: Mapping[str, str]) -> str:
@@ -209,6 +220,7 @@ def _free_name(name: str, taken: Mapping[str, str]) -> str:
 def run_test(
     source: str | Path | Bot, games: int = DEFAULT_GAMES["test"], seed: int = DEFAULT_SEED,
     out: str | Path | None = None, *, checkpoint: str = "", console: Console | None = None, battles: int = BATTLES,
+    by_deck: bool = False,
 ) -> Path:
     """The full scored table: RoyaleGym's six opponents, sampled and sharp. Prints it and writes ``scores.json``.
 
@@ -220,12 +232,13 @@ def run_test(
         checkpoint: what to call the bot in the result; unset, the path or the bot's name.
         console: where the table is printed.
         battles: in flight at once.
+        by_deck: score by deck, by card and deck against deck as well; the first mode's are printed.
 
     Returns:
         The file.
     """
     bot, label, folder = _resolve(source, out, checkpoint)
-    return _score(bot, LADDER, games, seed, MODES, label, folder / "scores.json", console, battles)
+    return _score(bot, LADDER, games, seed, MODES, label, folder / "scores.json", console, battles, by_deck)
 
 
 def run_validate(
@@ -265,7 +278,9 @@ def run_predict(
 
 def measure(bot: Bot, asked: Measure, *, checkpoint: str = "") -> Path:
     """What a measuring stage of the command line asked for, on a bot that is loaded already."""
-    run = {"test": run_test, "validate": run_validate, "predict": run_predict}[asked.stage]
+    if asked.stage == "test":
+        return run_test(bot, asked.games, asked.seed, asked.out, checkpoint=checkpoint, by_deck=asked.by_deck)
+    run = {"validate": run_validate, "predict": run_predict}[asked.stage]
     return run(bot, asked.games, asked.seed, asked.out, checkpoint=checkpoint)
 
 
@@ -283,11 +298,15 @@ def _resolve(source: str | Path | Bot, out: str | Path | None, label: str) -> tu
 
 def _score(
     bot: Bot, opponents: Sequence[str], games: int, seed: int, modes: Sequence[str], label: str, file: Path,
-    console: Console | None, battles: int,
+    console: Console | None, battles: int, by_deck: bool = False,
 ) -> Path:
-    scores = score_table(bot, opponents, games, seed, modes, checkpoint=label, battles=battles)
+    scores = score_table(bot, opponents, games, seed, modes, checkpoint=label, battles=battles, by_deck=by_deck)
     saved = scores.save(file)
-    (console or _screen()).print(scores.table())
+    screen = console or _screen()
+    screen.print(scores.table())
+    for mode, dealt in list((scores.by_deck or {}).items())[:1]:
+        for table in dealt.tables(mode):
+            screen.print(table)
     return saved
 
 

@@ -182,6 +182,11 @@ class RoyaleCLI(LightningCLI):
             parser.add_argument(
                 "--out", type=str | None, default=None, help="Folder for the results; default: the run's own."
             )
+        if subcommand == "test":
+            parser.add_argument(
+                "--by_deck", action="store_true",
+                help="Also score by deck, by card in either deck, and deck against deck, where decks are drawn.",
+            )
         return parser
 
     def known_keys(self, subcommand: str) -> list[str]:
@@ -320,7 +325,7 @@ class RoyaleCLI(LightningCLI):
             )
         out = run_folder.resolved(config["out"]) if config["out"] is not None else own
         assert out is not None
-        self.datamodule.measure = Measure(subcommand, config["games"], config["seed"], out)
+        self.datamodule.measure = Measure(subcommand, config["games"], config["seed"], out, bool(config.get("by_deck")))
         return out
 
 

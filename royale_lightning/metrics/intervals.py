@@ -119,6 +119,37 @@ def mean_interval(pair_scores: np.ndarray, confidence: float = 0.95) -> ScoreInt
     return ScoreInterval(mean, *_bootstrap(values / scores.shape[0], counts, confidence))
 
 
+def share_interval(points: np.ndarray, games: np.ndarray, confidence: float = 0.95) -> ScoreInterval:
+    """Score over games of which some seeds have more than others, and its interval with the seed as unit.
+
+    Such are the games in which a player held a certain card. Wilson's interval at the effective size, as the method
+    ``effective`` of :func:`score_interval`, with the error of a ratio of sums (Cochran 1977, section 2.11): seeds with
+    more games weigh more. Where every seed has the same score it is Wilson's interval on the seeds.
+
+    Args:
+        points: float ``[seeds]``, wins and half the draws of each seed's games.
+        games: int ``[seeds]``, how many they are, at least 1 each.
+        confidence: two-sided, in (0, 1).
+
+    Raises:
+        ValueError: no games, a seed without one, more points than games, or a confidence outside (0, 1).
+    """
+    points, games = np.asarray(points, dtype=np.float64), np.asarray(games, dtype=np.float64)
+    if points.ndim != 1 or points.shape != games.shape or not points.size:
+        raise ValueError(f"points and games must be of the same seeds, had the shapes {points.shape} and {games.shape}")
+    if (games < 1).any() or (points < 0).any() or (points > games).any():
+        raise ValueError("each seed needs a game, and no more points than games")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be in (0, 1), was {confidence}")
+    z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
+    n, mean = points.size, min(1.0, float(points.sum() / games.sum()))
+    if np.ptp(points / games) == 0.0:
+        return ScoreInterval(mean, *wilson(mean, n, z))
+    residual = points - mean * games
+    se2 = float(residual @ residual) * n / (n - 1) / float(games.sum()) ** 2
+    return ScoreInterval(mean, *wilson(mean, mean * (1.0 - mean) / se2, z))
+
+
 def _bootstrap(values: np.ndarray, counts: np.ndarray, confidence: float) -> tuple[float, float]:
     """Percentile ends of the mean of seeds with ``counts`` of each of ``values``.
 

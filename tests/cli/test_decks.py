@@ -84,8 +84,12 @@ def test_evaluations_take_another_deck(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "--config", CONFIG, "--run_dir", "run", "--stop.iterations", "1"]) == 0
-    assert main(["test", "--ckpt_path", "run", "--games", "2", "--data.battle.deck", "mirrored"]) == 0
-    assert json.loads(Path("run/scores.json").read_text())["deck"] == "mirrored"
+    assert main(["validate", "--ckpt_path", "run", "--games", "2", "--data.battle.deck", "mirrored"]) == 0
+    assert json.loads(Path("run/validation.json").read_text())["deck"] == "mirrored"
+    monkeypatch.setattr("royale_lightning.bots.scores.LADDER", ("push",))
+    assert main(["test", "--ckpt_path", "run", "--games", "2", "--by_deck", "--data.battle.deck", "hog_cycle"]) == 0
+    scores = json.loads(Path("run/scores.json").read_text())
+    assert scores["by_deck"]["sampled"]["own"]["hog_cycle"]["games"] == 2
     line = ["evaluate", "run", "push", "--games", "2", "--json", "it.json", "--data.battle.deck"]
     assert main([*line, "{own: hog_cycle, enemy: shipped}"]) == 0
     assert json.loads(Path("it.json").read_text())["inputs"]["deck"]["own"] == {"hog_cycle": HOG}

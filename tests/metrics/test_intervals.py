@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from royale_lightning.metrics.intervals import Z95, mean_interval, score_interval, wilson
+from royale_lightning.metrics.intervals import Z95, mean_interval, score_interval, share_interval, wilson
 
 _SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), min_size=1, max_size=40).map(np.array)
 
@@ -190,3 +190,43 @@ def test_a_mean_of_nothing_is_refused(scores: np.ndarray) -> None:
         mean_interval(scores)
     with pytest.raises(ValueError, match="confidence must be"):
         mean_interval(np.ones((2, 2)), 1.0)
+
+
+# ---- seeds with more and fewer games ---------------------------------------------------------------------------
+@given(_SCORES)
+def test_two_games_a_seed_are_a_pair(scores: np.ndarray) -> None:
+    ours = share_interval(2.0 * scores, np.full(len(scores), 2))
+    assert ours == pytest.approx(score_interval(scores, method="effective"), abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 12)), min_size=1, max_size=30))
+def test_a_share_of_unequal_seeds_lies_in_its_interval(seeds: list[tuple[int, int]]) -> None:
+    games = np.array([n for n, _ in seeds])
+    points = np.array([min(n, k / 2) for n, k in seeds])
+    got = share_interval(points, games)
+    assert got.score == pytest.approx(points.sum() / games.sum())
+    assert 0.0 <= got.low <= got.score + 1e-12
+    assert got.score - 1e-12 <= got.high <= 1.0
+    assert got.low < got.high
+    back = share_interval(games - points, games)
+    assert (back.low, back.high) == pytest.approx((1 - got.high, 1 - got.low), abs=1e-9)
+
+
+def test_a_share_covers_what_it_says() -> None:
+    """Seeds of one to six games that share their seed's luck: games as units would cover far less."""
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(1500):
+        games = rng.integers(1, 7, 40)
+        luck = rng.beta(1.2, 0.8, 40)
+        got = share_interval(rng.binomial(games, luck).astype(float), games)
+        covered += got.low <= 0.6 <= got.high
+    assert 0.92 <= covered / 1500 <= 0.98
+
+
+@pytest.mark.parametrize(
+    ("points", "games"), [([], []), ([1.0], [0]), ([2.0], [1]), ([-1.0], [1]), ([1.0, 1.0], [1])]
+)
+def test_a_share_of_nonsense_is_refused(points: list[float], games: list[int]) -> None:
+    with pytest.raises(ValueError, match="seed"):
+        share_interval(np.array(points), np.array(games))
