@@ -1,3 +1,5 @@
+from .decks import CardPool as CardPool
+from .decks import Decks as Decks
 from .environment import make_env as make_env
 from .opponents import make_opponent as make_opponent
 from .prepare import PreparedBattle as PreparedBattle

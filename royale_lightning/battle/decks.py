@@ -32,9 +32,10 @@ ALL = "all"
 #: What the setting accepts, and what it holds once read. The parser is told the plain kinds alone, so that it leaves
 #: the reading, and the sentences about mistakes, to :func:`by_value`.
 if TYPE_CHECKING:
-    type DeckLike = str | list[Any] | dict[str, Any] | Decks
+    type DeckLike = str | dict[str, Any] | list[Any] | Decks
 else:
-    DeckLike = str | list[Any] | dict[str, Any]
+    # In this order: a list of anything would take an option that reaches into a dictionary for an item.
+    DeckLike = str | dict[str, Any] | list[Any]
 Plain = str | list[Any] | dict[str, Any]
 
 

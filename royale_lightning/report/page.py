@@ -32,6 +32,8 @@ TIME_PARTS = [
 ]
 #: Alarms that are shown, the newest ones.
 _ALARMS = 200
+#: Cards that are shown, so many of the best and of the worst.
+_CARDS = 8
 #: Does not break where a table's column is narrow.
 _SPACE = "\N{NO-BREAK SPACE}"
 
@@ -60,9 +62,9 @@ def render(run: Run) -> str:
     """The whole document."""
     return _template().render(
         name=run.name, style=_asset("report.css"), script=_asset("report.js"), tiles=_tiles(run),
-        strength=_strength(run), ladder=_ladder(run), learning=_charts(run, _LEARNING), restarts=_restarts(run),
-        time=_time(run), behaviour=_behaviour(run), replays=_replays(run), alarms=_alarms(run),
-        watched=any("alarm" in key for row in run.rows for key in row), identity=_identity(run),
+        strength=_strength(run), decks=_decks(run), ladder=_ladder(run), learning=_charts(run, _LEARNING),
+        restarts=_restarts(run), time=_time(run), behaviour=_behaviour(run), replays=_replays(run),
+        alarms=_alarms(run), watched=any("alarm" in key for row in run.rows for key in row), identity=_identity(run),
     )
 
 
@@ -113,6 +115,44 @@ def _strength(run: Run) -> dict[str, Any]:
     }
 
 
+def _decks(run: Run) -> dict[str, Any] | None:
+    """Of the scores by deck; None where none were asked for."""
+    found = strength.deck_scores(run.scores or {}, "sampled")
+    if found is None:
+        return None
+    rows = {kind: strength.cell_rows(found[kind]) for kind in ("own", "enemy", "own_cards", "enemy_cards")}
+    cards = [_best_and_worst(rows[kind]) for kind in ("own_cards", "enemy_cards")]
+    return {
+        "least": found["least_seeds"],
+        "hidden": sum(len(found[kind]) - len(rows[kind]) for kind in rows),
+        "charts": [
+            Chart(title, svg.whiskers(drawn, title)) for title, drawn in (
+                ("holding each deck", rows["own"]), ("against each deck", rows["enemy"]),
+                ("holding a card: the best and the worst", cards[0]),
+                ("against a card: the best and the worst", cards[1]),
+            ) if drawn
+        ],
+        **_deck_pairs(found["pairs"]),
+    }
+
+
+def _best_and_worst(rows: list[Any]) -> list[Any]:
+    return rows if len(rows) <= 2 * _CARDS else rows[:_CARDS] + rows[-_CARDS:]
+
+
+def _deck_pairs(pairs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    columns = sorted({name for row in pairs.values() for name in row})
+    cells = {
+        mine: [
+            _cell(c["score"], c["games"]) if (c := row.get(other)) and c["low"] is not None else _cell(0.5, 0)
+            for other in columns
+        ]
+        for mine, row in sorted(pairs.items())
+    }
+    known = any(c["games"] for row in cells.values() for c in row)
+    return {"names": columns if known else [], "pairs": list(cells.items()) if known else []}
+
+
 def _ladder(run: Run) -> dict[str, Any]:
     ratings = strength.ratings_of(run)
     champion = (run.ladder or {}).get("champion")
@@ -146,17 +186,16 @@ def _rating_table(run: Run, ratings: Ratings, champion: str | None) -> list[list
 def _payoff(ratings: Ratings | None) -> dict[str, Any]:
     names, table = ([], []) if ratings is None else strength.payoff(ratings)
     short = [strength.short(n) for n in names]
-    cells = [
-        [
-            {
-                "games": games, "score": f"{100 * score:.0f}", "side": "win" if score >= 0.5 else "loss",
-                "share": f"{abs(score - 0.5) * 1.6:.2f}",
-            }
-            for score, games in row
-        ]
-        for row in table
-    ]
+    cells = [[_cell(score, games) for score, games in row] for row in table]
     return {"names": short, "payoff": list(zip(short, cells, strict=True))}
+
+
+def _cell(score: float, games: int) -> dict[str, Any]:
+    """Of a table of scores, shaded by how far it is from even; a dot without games."""
+    return {
+        "games": games, "score": f"{100 * score:.0f}", "side": "win" if score >= 0.5 else "loss",
+        "share": f"{abs(score - 0.5) * 1.6:.2f}",
+    }
 
 
 #: Small charts of the learning section: title, keys, whether 0 is the floor.

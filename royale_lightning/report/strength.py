@@ -139,3 +139,21 @@ def score_rows(scores: Row, mode: str) -> list[tuple[str, float, float, float, s
         note = f"{s['score']:.3f}  {s['wins']}-{s['draws']}-{s['losses']}"
         out.append((name, float(s["score"]), float(s["low"]), float(s["high"]), note))
     return out
+
+
+def deck_scores(scores: Row, mode: str) -> Row | None:
+    """One mode's scores by deck in ``scores.json`` (``bots.by_deck``), or None where they are not, or are torn."""
+    found = (scores.get("by_deck") or {}).get(mode)
+    kinds = ("own", "enemy", "own_cards", "enemy_cards", "pairs", "least_seeds")
+    return found if isinstance(found, dict) and all(kind in found for kind in kinds) else None
+
+
+def cell_rows(cells: Row) -> list[tuple[str, float, float, float, str]]:
+    """``(name, score, low, high, note)`` of decks or cards, best first; those of too few seeds, which have no interval,
+    are left out."""
+    shown = {name: c for name, c in cells.items() if c["low"] is not None}
+    order = sorted(shown, key=lambda name: (-shown[name]["score"], name))
+    return [
+        (n, float(c["score"]), float(c["low"]), float(c["high"]), f"{c['score']:.3f}  {c['games']} games")
+        for n, c in ((n, shown[n]) for n in order)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from gymnasium.utils import seeding
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -287,6 +289,16 @@ def test_a_file_that_holds_no_decks_is_named(text: str, sentence: str, tmp_path:
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(UserError, match=sentence):
         by_value(str(tmp_path / "bad.yaml"))
+
+
+def test_what_the_readme_says_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    file, ways = re.findall(r"^```yaml\n(.*?)^```", text.split("## Decks")[1].split("\n## ")[0], flags=re.M | re.S)
+    monkeypatch.chdir(tmp_path)
+    Path("my_decks.yaml").write_text(file)
+    for line in ways.splitlines():
+        validate(BattleSpec(**yaml.safe_load(line)))
+    assert len(ways.splitlines()) == 3
 
 
 # ---- the decks that come with the package ------------------------------------------------------------------------

@@ -84,7 +84,8 @@ def test_options_reach_into_parts(capsys: pytest.CaptureFixture[str]) -> None:
         (["--model.network.width"], "--model.network.width has 0 values; give it one"),
         (["--model.network.width", "[1"], "model.network: '[1' is not valid YAML"),
         (["--data.battle.start.x", "1"], "data.battle.start names no class that could take 'x'"),
-        (["--data.battle.deck.x", "1"], "there is no setting 'data.battle.deck.x': data.battle.deck is a single value"),
+        (["--data.battle.arena.x", "1"], "no setting 'data.battle.arena.x': data.battle.arena is a single value"),
+        (["--data.battle.deck.x", "1"], "battle.deck has the unknown key 'x'; it takes own"),
         (["--alarms.extra.x", "1"], "alarms.extra is a list of parts"),
         (
             ["--trainer.callbacks+=SnapshotPromotion", "--trainer.callbacks.init_args.gate.init_args.x=3"],

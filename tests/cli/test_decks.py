@@ -41,6 +41,7 @@ def test_a_command_line_takes_every_kind(tmp_path: Path, capsys: pytest.CaptureF
     files = ["--config", str(tmp_path / "one.yaml"), "--config", str(tmp_path / "two.yaml")]
     assert printed(capsys, *files) == {"own": "starter", "enemy": "shipped"}
     assert printed(capsys, *files, "--data.battle.deck", "mirrored") == "mirrored"
+    assert printed(capsys, *files[:2], "--data.battle.deck.own", "starter") == {"own": "starter", "mirrored": True}
 
 
 def test_a_mistake_is_one_sentence(

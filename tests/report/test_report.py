@@ -94,8 +94,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "ladder" / "verdict-000001.json").write_text(json.dumps({**verdict.as_dict(), "iteration": 30}))
     (folder / "config.yaml").write_text("model:\n  ppo:\n    kl_limit: 0.03\n")
     one = {"games": 4, "wins": 3, "draws": 0, "losses": 1, "score": 0.75, "low": 0.5, "high": 1.0, "mean_ticks": 900.0}
+    cell = {"games": 24, "seeds": 12, "score": 0.625, "low": 0.4, "high": 0.8}
+    rare = {"games": 2, "seeds": 1, "score": 1.0, "low": None, "high": None}
+    dealt = {
+        "own": {"<hog>": cell, "bait": rare}, "enemy": {"bait": cell}, "enemy_cards": {},
+        "own_cards": {f"card{i:02d}": cell for i in range(20)},
+        "pairs": {"<hog>": {"bait": cell}, "bait": {"bait": rare}}, "least_seeds": 10,
+    }
     (folder / "scores.json").write_text(json.dumps({
         "game_steps": 160_000, "seed": 1, "modes": {"sampled": {"opponents": {"push": one}, "mean_score": 0.75}},
+        "by_deck": {"sampled": dealt},
     }))
     bot = make_bot(run="tiny")
     bot.save(folder / "bot")
@@ -110,9 +118,14 @@ def test_the_page_holds_every_part(run: Path, capsys: pytest.CaptureFixture[str]
     text = (run / "report.html").read_text()
     for said in (
         "&lt;odd&gt; &amp; run-1", "Wilson", "learner (40)", "champion", "lost to &lt;the&gt; champion", "kl_limit",
-        "0.750  3-0-1", "game steps/s", "Where cards are played", "tiny (blue) - push (red)",
+        "0.750  3-0-1", "Score holding each deck", "&lt;hog&gt;", "0.625  24 games", "card00", "card19",
+        "1 decks and cards on fewer than 10 seeds", "game steps/s",
+        "Where cards are played", "tiny (blue) - push (red)",
     ):
         assert said in text, said
+    assert "card09" not in text, "neither among the best nor among the worst"
+    assert 'title="24 games">62<' in text
+    assert 'title="2 games"' not in text
     assert not re.search(r'(?:src|href)="(?:https?:)?//', text), "nothing is fetched"
     assert "&lt;odd&gt;" in text
     assert "<odd>" not in text
