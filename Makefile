@@ -1,5 +1,5 @@
 # Two commands, each enough by itself on a fresh machine with Python 3.12 or newer:
-#   make train   set up, train a first bot on this machine (about 12 minutes on 2 cores), score it
+#   make train   set up, train a first bot on this machine (about 10 minutes on 2 cores, 6 of them training), score it
 #   make test    set up, run the test suite
 # On a machine with an NVIDIA GPU, make gpu-check tests and times what only a GPU can show (under five minutes).
 # A second call installs nothing.

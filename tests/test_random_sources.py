@@ -15,6 +15,7 @@ ALLOWED = {
     "nn/entity.py": {"torch.randn", "nn.init.zeros_"},
     "nn/conv.py": {"torch.randn", "nn.init.normal_", "nn.init.zeros_"},
     "nn/entity_tokens.py": {"nn.init.normal_"},
+    "nn/entity_critic.py": {"nn.init.normal_", "nn.init.zeros_"},
     # States of a user's code, saved and restored; nothing is drawn.
     "callbacks/checkpoint.py": {
         "np.random.get_state", "np.random.set_state", "random.getstate", "random.setstate",

@@ -44,6 +44,9 @@ class _Listed:
         self.decks = list(decks)
         self._p = np.asarray(weights, dtype=np.float64) / sum(weights)
 
+    def cards(self, game_steps: int | None) -> frozenset[int]:
+        return frozenset(card for deck in self.decks for card in deck.cards)
+
     def draw(self, rng: np.random.Generator, game_steps: int | None) -> Dealt:
         return self.decks[0 if len(self.decks) == 1 else int(rng.choice(len(self.decks), p=self._p))]
 
@@ -63,9 +66,15 @@ class _Pooled:
         firsts = [sorted(order if size == ALL else order[:size]) for _, size in widen]
         self._pools = [[cards[i] for i in first] for first in firsts]
 
-    def draw(self, rng: np.random.Generator, game_steps: int | None) -> Dealt:
+    def _pool(self, game_steps: int | None) -> Sequence[CardInfo]:
         at = -1 if game_steps is None else sum(start <= game_steps for start in self._starts) - 1
-        pool = self._pools[at]
+        return self._pools[at]
+
+    def cards(self, game_steps: int | None) -> frozenset[int]:
+        return frozenset(int(card.card_id) for card in self._pool(game_steps))
+
+    def draw(self, rng: np.random.Generator, game_steps: int | None) -> Dealt:
+        pool = self._pool(game_steps)
         return Dealt("", tuple(int(pool[i].card_id) for i in random_deck(rng, pool, events=True)))
 
 
@@ -119,6 +128,13 @@ class Drawing:
             return self._fixed
         way = self._ways[0 if len(self._ways) == 1 else int(rng.choice(len(self._ways), p=self._p))]
         return way.draw(rng, deal)
+
+    def cards(self, game_steps: int | None = None) -> frozenset[int]:
+        """Catalogue ids of the cards that a deck may hold after so many game steps of a run; None for its end."""
+        if self._fixed is not None:
+            return frozenset(card for deck in self._fixed for card in deck.cards)
+        sources = [s for way in self._ways for s in (way.own, way.enemy) if s is not None]
+        return frozenset().union(*(s.cards(game_steps) for s in sources))
 
     def check(self) -> None:
         """Have the engine accept every deck that is written down.

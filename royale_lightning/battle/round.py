@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from .rows.hidden import HIDDEN_BYTES
+
 #: What a slot holds at a round's start.
 IDLE, CHOICE, FORCED = 0, 1, 2
 #: How a battle stands at a round's end.
@@ -233,12 +235,15 @@ class Round:
         end: uint8 ``[battles]``, RUNNING, TERMINATED or TRUNCATED.
         final: uint8 ``[slots]``, 1 where ``final_rows`` holds the observation at a truncation.
         final_rows: uint8 ``[slots, row_bytes]``.
+        final_hidden: uint8 ``[slots, HIDDEN_BYTES]``, of the same observations.
         episodes: one :class:`EpisodeRecord` per battle that ended, ascending by battle.
     What comes next:
         kind: uint8 ``[slots]``, IDLE, CHOICE or FORCED (a value-only row).
         rows: uint8 ``[slots, row_bytes]``, valid where ``kind`` is not IDLE.
         offers: int16 ``[slots, HAND]``, valid where ``kind`` is CHOICE: the catalogue id of each card in hand that has
             a legal tile, -1 for the others. What a decision is measured by; no policy sees it.
+        hidden: uint8 ``[slots, HIDDEN_BYTES]``, valid where ``rows`` is and the seat is the learner's: what the critic
+            may know beside the row (:mod:`~royale_lightning.battle.rows.hidden`). No policy sees it.
         ordinal, game_step: int32 ``[battles]``, address of the decision for its random draws.
     """
 
@@ -246,6 +251,8 @@ class Round:
         # Name, dtype, how many a battle, how wide each is (None: a row).
         ("rows", "uint8", 2, None),
         ("final_rows", "uint8", 2, None),
+        ("hidden", "uint8", 2, HIDDEN_BYTES),
+        ("final_hidden", "uint8", 2, HIDDEN_BYTES),
         ("reward", "float32", 2, 1),
         ("duration", "int32", 1, 1),
         ("ordinal", "int32", 1, 1),
@@ -259,6 +266,8 @@ class Round:
 
     rows: np.ndarray
     final_rows: np.ndarray
+    hidden: np.ndarray
+    final_hidden: np.ndarray
     reward: np.ndarray
     duration: np.ndarray
     ordinal: np.ndarray

@@ -16,6 +16,7 @@ from ..errors import UserError
 from ..parts import Part, PartLike
 from .dealing import Dealt, DeckMutator, drawing
 from .decks import DeckLike, Plain, by_value, fixed_decks
+from .engine.engine import shared_engine
 from .rewards import REWARDS
 from .round import DEAL, Deal
 from .rows.codec import LEAST_STATES
@@ -151,6 +152,16 @@ class BattleSpec:
         """Blue's and red's deck in the battle of a seed, from its true start and without a ``start`` of its own."""
         rng, _ = seeding.np_random(seed)
         return drawing(self._deck).draw(rng, deal)
+
+    def cards(self, game_steps: int | None = None) -> frozenset[int]:
+        """Catalogue ids of the cards that may be in a deck, all of them where a start deals.
+
+        Args:
+            game_steps: of the run, by which a pool widens; unset, its end.
+        """
+        if self.start is not None:
+            return frozenset(int(c.card_id) for c in shared_engine().cards())
+        return drawing(self._deck).cards(game_steps)
 
     def as_dict(self) -> dict[str, Any]:
         """By value: parts as class path and arguments, defaults filled in."""

@@ -33,8 +33,9 @@ WEIGHTS, RECORD = "actor.safetensors", "bot.json"
 _HEADER, CHECKPOINT_KEY = "royale_lightning", "bot"
 #: The header's key for the digest of everything else in the file: the format itself notices no flipped bit.
 _SUM = "sha256"
-#: The module's attribute that holds the network, hence the prefix of its names in a checkpoint.
-_PREFIX = "network."
+#: The module's attributes that hold the network and, in runs that keep one, the mean of its weights; hence the prefixes
+#: of their names in a checkpoint. The mean is what plays.
+_PREFIX, _AVERAGE = "network.", "average."
 
 Weights = dict[str, Tensor]
 
@@ -259,9 +260,11 @@ def _read_checkpoint(file: Path) -> tuple[BotRecord, Weights]:
     held = isinstance(loaded, Mapping) and "state_dict" in loaded and CHECKPOINT_KEY in loaded
     if not held:
         raise UserError(f"{str(file)!r} is a file of torch, but no checkpoint of a royale_lightning run")
+    state = loaded["state_dict"]
+    prefix = _AVERAGE if any(k.startswith(_AVERAGE) for k in state) else _PREFIX
     weights = {
-        k.removeprefix(_PREFIX): v
-        for k, v in loaded["state_dict"].items()
-        if k.startswith(_PREFIX) and not k.startswith(f"{_PREFIX}critic")
+        k.removeprefix(prefix): v
+        for k, v in state.items()
+        if k.startswith(prefix) and not k.startswith(f"{prefix}critic")
     }
     return BotRecord.from_dict(loaded[CHECKPOINT_KEY], repr(str(file))), weights

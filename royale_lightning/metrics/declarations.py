@@ -138,6 +138,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("ppo/value_loss_choice", "scaled return^2", "the same", CHOICE),
     Metric("ppo/value_loss_forced", "scaled return^2", "the same", FORCED, "near value_loss_choice",
            "forced decisions were stored"),
+    Metric("ppo/value_loss_actor", "scaled return^2", "the same of the network's own value, which nothing uses", ROWS,
+           "above value_loss", "model.critic stands apart"),
     Metric("ppo/explained_variance", "", "1 - Var(target - V) / Var(target) over the rollout, before the update",
            CHOICE, "above 0.3 after a few dozen iterations", "the targets vary"),
     Metric("ppo/approx_kl", "nats", "KL(policy before the update || new policy), k3 estimate, mean over PPO epochs",

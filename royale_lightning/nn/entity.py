@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .entity_tokens import FIXED, GLOBAL, HAND, NEXT, EntityTokens
+from .entity_tokens import GLOBAL, HAND, NEXT
+from .entity_trunk import EntityTrunk, OnBoard, Scattered
 from .protocol import ActorCritic, Inputs, Observation, StagedLogits, TilesOnDemand
-from .ragged_attention import Gather, PackedAttention, PaddedAttention, ScatterReLU, packed, padded
-
-
-class Block(nn.Module):
-    """Pre-norm transformer block (Xiong et al. 2020, arXiv 2002.04745): attention, then a two-layer map."""
-
-    def __init__(self, width: int, heads: int, ffn: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
-
-    def forward(self, x: Tensor, attention: PaddedAttention | PackedAttention) -> Tensor:
-        """``x`` ``[N, width]``, the tokens of all rows in the order that ``attention`` knows."""
-        x = x + self.out(attention.attend(self.qkv(self.norm1(x)), self.heads))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+from .ragged_attention import Gather, ScatterReLU
 
 
 class BoardMap(nn.Module):
@@ -69,7 +54,7 @@ class BoardMap(nn.Module):
         return F.relu(F.conv2d(board, weight, self.bias, padding=1)).flatten(2).mT
 
 
-class EntityNetwork(ActorCritic):
+class EntityNetwork(EntityTrunk, ActorCritic):
     """Transformer over units, spells, hand and one global token; pointer head over slots and tiles.
 
     214,305 parameters; 4.0 MFLOP a row forward; 4,390 rows/s trained (batches of 256), 7,000 rows/s acting (batches of
@@ -107,13 +92,9 @@ class EntityNetwork(ActorCritic):
         fixed_shape: bool | None = None,
         bucket_rows: int = 128,
     ) -> None:
-        super().__init__()
+        super().__init__(inputs, width, layers, heads, ffn, fixed_shape, bucket_rows)
         a = inputs.actions
-        self.actions, self.width, self.heads = a, width, heads
-        self.fixed_shape, self.bucket_rows = fixed_shape, bucket_rows
-        self.tokens = EntityTokens(inputs, width)
-        self.blocks = nn.ModuleList(Block(width, heads, ffn * width) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
+        self.actions, self.width = a, width
         self.map = BoardMap(width, map_channels, self.tokens.cells_y, self.tokens.cells_x)
         self.wait = nn.Linear(width, 1 + a.buttons)
         self.play = nn.Linear(width, 1)
@@ -141,7 +122,8 @@ class EntityNetwork(ActorCritic):
             self.wait.bias[0] = wait_logit
 
     def forward(self, obs: Observation) -> tuple[StagedLogits, Tensor]:
-        fixed, board, pooled = self._trunk_of(obs)
+        fixed, on_board, pooled = self.trunk_of(obs)
+        board = self._board(on_board)
         # The heads run in float32 under autocast too: bfloat16 has 8 bits for a softmax over 576 tiles.
         with torch.autocast(fixed.device.type, enabled=False):
             whole, hand = fixed[:, GLOBAL].float(), fixed[:, HAND:NEXT].float()
@@ -151,14 +133,20 @@ class EntityNetwork(ActorCritic):
             if isinstance(board, Tensor):
                 tiles = self.all_tiles(hand, board.float())
             else:
-                assert board is not None
                 tiles = _DrawnTiles(self, hand, board)
             return StagedLogits(choice, tiles), self._value(whole, pooled)
 
     def value(self, obs: Observation) -> Tensor:
-        fixed, _, pooled = self._trunk_of(obs, board=False)
+        fixed, _, pooled = self.trunk_of(obs)
         with torch.autocast(fixed.device.type, enabled=False):
             return self._value(fixed[:, GLOBAL].float(), pooled)
+
+    @torch.no_grad()
+    def introduce(self, cards: Mapping[int, int], types: Mapping[int, int]) -> None:
+        for table, pairs in ((self.tokens.card_table, cards), (self.tokens.type_table, types)):
+            if pairs:
+                new, known = torch.tensor(list(pairs.items())).T + 1  # 0 is nothing
+                table.weight[new] = table.weight[known]
 
     def use_static_shapes(self) -> None:
         self.fixed_shape = True
@@ -167,47 +155,11 @@ class EntityNetwork(ActorCritic):
         state = torch.cat([whole, pooled.float()], -1)
         return self.critic_out(F.gelu(self.critic_hidden(state))).squeeze(-1)
 
-    def _trunk_of(self, obs: Observation, board: bool = True) -> tuple[Tensor, Tensor | Scattered | None, Tensor]:
-        """Fixed tokens ``[B, 6, width]``, the board or what it is made of, mean entity ``[B, width]``.
-
-        By whichever path fits the device.
-        """
-        on_cpu = obs["units"].device.type == "cpu"
-        fixed = self.fixed_shape if self.fixed_shape is not None else not on_cpu
-        return self._padded(obs, board) if fixed else self._packed(obs)
-
-    def _trunk(self, x: Tensor, attention: PaddedAttention | PackedAttention) -> Tensor:
-        for block in self.blocks:
-            x = block(x, attention)
-        return self.norm(x)
-
-    def _padded(self, obs: Observation, with_board: bool) -> tuple[Tensor, Tensor | None, Tensor]:
-        """The board is ``[B, cells, channels]``."""
-        e, attention = padded(obs)
-        b, sizes = obs["units"].shape[0], [e.units.shape[0], e.spells.shape[0], e.shots.shape[0]]
-        tokens, shots, cell = self.tokens.entities(e)
-        rows = [x.unflatten(0, (b, -1)) for x in (*tokens.split(sizes[:2]), shots)]
-        x = torch.cat([self.tokens.fixed(obs), *rows[:2]], 1)
-        x = self._trunk(x.flatten(0, 1), attention).view(b, x.shape[1], -1)
-        fixed, entities = x[:, :FIXED], x[:, FIXED:]
-        board = None
-        if with_board:
-            cells = torch.cat([c.view(b, -1) for c in cell.split(sizes)], 1)
-            board = self.map.dense(torch.cat([entities, rows[2].to(x.dtype)], 1), cells)
-        on = (attention.bias[:, FIXED:] == 0).to(x.dtype)
-        pooled = (on.unsqueeze(1) @ entities).squeeze(1)
-        return fixed, board, pooled / on.sum(1, keepdim=True).clamp(min=1)
-
-    def _packed(self, obs: Observation) -> tuple[Tensor, Scattered, Tensor]:
-        """The same from the entities that are there; the board is made when its tiles are asked for."""
-        b = obs["units"].shape[0]
-        e, attention, count = packed(obs, self.bucket_rows, self.heads)
-        tokens, shots, cell = self.tokens.entities(e)
-        x = self._trunk(torch.cat([self.tokens.fixed(obs).flatten(0, 1), tokens]), attention)
-        fixed, entities = x.split([b * FIXED, tokens.shape[0]])
-        pooled = entities.new_zeros(b, x.shape[-1]).index_add(0, e.row[: tokens.shape[0]], entities)
-        on_board = Scattered(entities, shots, cell, e.row)
-        return fixed.view(b, FIXED, -1), on_board, pooled / count.clamp(min=1).unsqueeze(-1)
+    def _board(self, e: OnBoard) -> Tensor | Scattered:
+        """The board of a padded batch, ``[B, cells, channels]``; of a packed one what it is made of."""
+        if isinstance(e, Scattered):
+            return e
+        return self.map.dense(torch.cat([e.entities, e.shots.to(e.entities.dtype)], 1), e.cell)
 
     def all_tiles(self, hand: Tensor, board: Tensor) -> Tensor:
         """``[B, slots, tiles]`` from hand tokens ``[B, slots, width]`` and the board ``[B, cells, channels]``."""
@@ -233,20 +185,6 @@ class EntityNetwork(ActorCritic):
         if torch.is_grad_enabled():
             return Gather.apply(coarse, 1, order, inverse)
         return coarse.index_select(1, order)  # vmap maps no autograd.Function of this form
-
-
-class Scattered(NamedTuple):
-    """What a board is made of: features of units and spells ``[E, width]`` and of shots ``[P, width]``, and of each, in
-    this order, its cell and its batch row, int64 ``[E + P]``."""
-
-    entities: Tensor
-    shots: Tensor
-    cell: Tensor
-    row: Tensor
-
-    def features(self) -> Tensor:
-        """float32 ``[E + P, width]``."""
-        return torch.cat([self.entities, self.shots.to(self.entities.dtype)]).float()
 
 
 class _DrawnTiles(TilesOnDemand):

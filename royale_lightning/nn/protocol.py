@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,6 +84,12 @@ class ActorCritic(nn.Module, ABC):
     def value(self, obs: Observation) -> Tensor:
         """Value ``[B]`` alone, for rows without a choice. Override it where the actor's part can be skipped."""
         return self(obs)[1]
+
+    def introduce(self, cards: Mapping[int, int], types: Mapping[int, int]) -> None:
+        """Begin what these weights never met as what they know: by new catalogue id and unit type index, the known one.
+
+        Override it where cards or types have embeddings (``battle.kin`` says who is like whom).
+        """
 
     def use_static_shapes(self) -> None:
         """Let every shape depend on the batch size alone, as ``torch.func.vmap`` over many frozen actors asks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -18,9 +19,10 @@ from ..battle.actions import ActionLayout
 from ..battle.streams import stream_seed
 from ..errors import UserError
 from ..metrics.process import MB
-from ..nn import NETWORKS, build_network, parameter_groups
+from ..nn import CRITICS, NETWORKS, Asymmetric, Critic, build_critic, build_network, embeddings, parameter_groups
 from ..nn.build import seeded
 from ..nn.compiled import CompiledForward
+from ..nn.critic import hidden_fields
 from ..nn.distribution import MaskedCategorical, widest_float
 from ..nn.protocol import ActorCritic, Inputs
 from ..nn.rows import unpack
@@ -29,14 +31,21 @@ from ..rollout.advantage import ESTIMATORS
 from ..rollout.data import data_of, inputs_of
 from ..rollout.minibatch import Minibatch
 from ..run.ranks import Ranks
+from ..run.screen import say
 from .auxiliary import TERMS, AuxiliaryLoss, Step, build_terms, gradient_shares
-from .loss import Stages, critic_sums, explained_variance, ppo_loss
+from .loss import Stages, critic_sums, explained_variance, ppo_loss, value_loss
 from .schedule import progress
 from .settings import PPOSettings
-from .warm_start import load_actor
+from .warm_start import introduce, load_actor
 
 if TYPE_CHECKING:
     from ..bots.bot import Bot
+
+
+#: A checkpoint's key of the catalogue ids that the network's battles could hold so far.
+_MET = "cards_met"
+#: PPO settings that checkpoints of earlier versions say nothing of; unset, they are no part of a run's identity.
+_YOUNG = ("embedding_learning_rate", "value_lambda", "weight_average")
 
 
 def ratio_tolerance(precision: str, compiled: bool = False) -> float:
@@ -67,6 +76,9 @@ class SelfPlayModule(pl.LightningModule):
             own.
         init_from: a bot folder, snapshot, checkpoint or run folder whose actor a new run begins with; the critic and a
             continued run keep their own weights.
+        critic: a value network apart from the actor's, told what the seat does not see: ``entity``, or a ``Critic`` of
+            your own; it trains and is in no bot. Unset, the network's own value, which sees what the actor sees. With
+            one, the network's own value still learns the same targets, for what that teaches the layers it shares.
         compile: compile the network's training forward (``torch.compile``); off, because on a CPU the packed,
             uncompiled one is faster, and the first iteration waits a minute for the compiler.
     """
@@ -79,6 +91,7 @@ class SelfPlayModule(pl.LightningModule):
         ppo: PPOSettings = PPOSettings(),  # noqa: B008 - frozen
         auxiliary: dict[str, PartLike] | None = None,
         init_from: str | None = None,
+        critic: PartLike | None = None,
         compile: bool = False,
     ) -> None:
         super().__init__()
@@ -88,19 +101,26 @@ class SelfPlayModule(pl.LightningModule):
         self.auxiliary_parts = {n: Part.of(a, f"model.auxiliary.{n}", TERMS) for n, a in (auxiliary or {}).items()}
         self.init_from = init_from
         self.network_part = Part.of(network, "model.network", NETWORKS)
+        self.critic_part = None if critic is None else Part.of(critic, "model.critic", CRITICS)
         self.ppo = ppo
         # Plain dicts, so that a checkpoint loads without running code, and a list for the one tuple, so that any reader
         # of YAML takes the loggers' copy.
         self.save_hyperparameters({
-            "network": self.network_part.as_dict(), "ppo": {**asdict(ppo), "adam_betas": list(ppo.adam_betas)},
+            "network": self.network_part.as_dict(), "critic": self.critic_part and self.critic_part.as_dict(),
+            "ppo": {**asdict(ppo), "adam_betas": list(ppo.adam_betas)},
             "auxiliary": {n: a.as_dict() for n, a in self.auxiliary_parts.items()}, "init_from": init_from,
             "compile": compile,
         })
         self.numbers = ppo.at(0)
+        self.critic: Critic | None = None
+        #: The mean of the network's weights, where the settings ask for one.
+        self.average: ActorCritic | None = None
         self._built = False
         #: ``init_from`` while its actor is still to be loaded. A checkpoint gives the weights instead: it is restored
         #: between ``configure_model`` and a stage's first hook.
         self._unread: str | None = None
+        #: Cards that the network's battles could hold so far; none before the first iteration of a run from scratch.
+        self._met: frozenset[int] = frozenset()
         self._weights: dict[str, float] = {}
         self._shares: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
@@ -136,6 +156,10 @@ class SelfPlayModule(pl.LightningModule):
         self.inputs = inputs
         self.actions: ActionLayout = inputs.actions
         self.network = build_network(self.network_part.as_dict(), inputs, seed)
+        if self.critic_part is not None:
+            self.critic = build_critic(self.critic_part.as_dict(), inputs, stream_seed(seed, "critic") >> 1)
+        if self.ppo.weight_average is not None:
+            self.average = copy.deepcopy(self.network).requires_grad_(False)
         self._compiled = CompiledForward(self.network) if self.compiles else None
         with seeded(stream_seed(seed, "auxiliary") >> 1):
             self.auxiliary = build_terms(self.auxiliary_parts, inputs)
@@ -148,9 +172,14 @@ class SelfPlayModule(pl.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         actor, critic = parameter_groups(self.network)
+        apart = () if self.critic is None else self.critic.parameters()
+        # A group more only where its step is another: one pass over the weights is one kernel a group.
+        tables = {} if self.ppo.embedding_learning_rate is None else embeddings(self.network)
         groups = [
-            {"params": [*actor.values(), *self.auxiliary.parameters()], "name": "actor"},
-            {"params": list(critic.values()), "name": "critic"},
+            {"params": [*(p for k, p in actor.items() if k not in tables), *self.auxiliary.parameters()],
+             "name": "actor"},
+            {"params": [p for k, p in actor.items() if k in tables], "name": "embedding"},
+            {"params": [*critic.values(), *apart], "name": "critic"},
         ]
         # One pass over the weights instead of a dozen: on a CPU a tenth of a small minibatch's time. Under mixed
         # precision Lightning's clipping (2.6) refuses it.
@@ -169,8 +198,12 @@ class SelfPlayModule(pl.LightningModule):
         for name, setting, path in self._bots():
             auxiliary[name]["init_args"][setting] = given.id_of(f"model.auxiliary.{name}.{setting}", path)
         init_from = None if self.init_from is None else given.id_of("model.init_from", self.init_from)
+        ppo = {**asdict(self.ppo), "advantage": estimator}
+        # What a run of an earlier version could not say, it says by leaving it out.
+        ppo = {k: v for k, v in ppo.items() if v is not None or k not in _YOUNG}
+        critic = {} if self.critic_part is None else {"critic": self.critic_part}
         return {
-            "network": self.network_part, "ppo": {**asdict(self.ppo), "advantage": estimator},
+            **critic, "network": self.network_part, "ppo": ppo,
             "auxiliary": auxiliary, "init_from": init_from, "compile": self.compiles,
         }
 
@@ -181,6 +214,11 @@ class SelfPlayModule(pl.LightningModule):
             yield from ((name, s, str(init_args[s])) for s in term.bot_settings if init_args.get(s) is not None)
 
     @property
+    def policy(self) -> ActorCritic:
+        """What acts and says what rows are worth: the network, or it with the critic apart."""
+        return self.network if self.critic is None else Asymmetric(self.network, self.critic)
+
+    @property
     def gamma(self) -> float:
         return self.numbers.gamma
 
@@ -188,7 +226,9 @@ class SelfPlayModule(pl.LightningModule):
     def _begin(self) -> None:
         path, self._unread = self._unread, None
         if path is not None:
-            load_actor(self.network, path, self.inputs)
+            self._met = load_actor(self.network, path, self.inputs)
+            if self.average is not None:
+                self.average.load_state_dict(self.network.state_dict())
 
     on_validation_start = on_test_start = on_predict_start = _begin
 
@@ -202,18 +242,36 @@ class SelfPlayModule(pl.LightningModule):
             if name in bots:
                 term.take_bots(bots[name])
 
+    def _introduce(self) -> None:
+        """Begin cards that battles may hold from now on as known ones: after a warm start, and where a pool widens."""
+        data = data_of(self.trainer)
+        now = data.battle.cards(data.game_steps)
+        new = now - self._met
+        if new and self._met:
+            introduce(self.network, new, self._met)
+            if self.average is not None:
+                introduce(self.average, new, self._met)
+            if data.ranks.leads:
+                say(
+                    f"the network never met {len(new)} of the cards that battles hold from now on; each begins as the "
+                    "one it knows that is most like it (battle/kin.py)"
+                )
+        self._met |= now
+
     def on_train_start(self) -> None:
         self._begun = 0
 
     def on_train_epoch_start(self) -> None:
         data = data_of(self.trainer)
+        self._introduce()
         self._begun += 1
         # Twice: before its first update the heads of an untrained network are zeroed, and hide what is wrong below.
         self._check_due = self._begun <= 2
         self.numbers = self.ppo.at(data.game_steps)
+        n = self.numbers
+        rates = {"critic": n.critic_learning_rate, "embedding": n.embedding_learning_rate}
         for group in self.optimizers().param_groups:  # type: ignore[union-attr]
-            critic = group.get("name") == "critic"
-            group["lr"] = self.numbers.critic_learning_rate if critic else self.numbers.learning_rate
+            group["lr"] = rates.get(str(group.get("name")), n.learning_rate)
         now = progress(data.game_steps, self.ppo.horizon_game_steps)
         for name, term in self._terms():
             self._weights[name] = term.schedule(now)
@@ -233,12 +291,20 @@ class SelfPlayModule(pl.LightningModule):
         dist = MaskedCategorical(logits, obs["action_mask"], self.actions)
         log_prob, tile_entropy = dist.log_prob_and_tile_entropy(batch.action)
         n = self.numbers
+        own = None if self.critic is None else value
+        if self.critic is not None:
+            assert batch.hidden is not None, "the collection keeps what its critic reads"
+            value = self.critic(obs, hidden_fields(batch.hidden))
         loss, figures = ppo_loss(
             batch, log_prob, Stages(dist.entropy_play, dist.entropy_choice, tile_entropy), value.float(),
             clip_range=n.clip_range, dual_clip=self.ppo.dual_clip, value_coef=self.ppo.value_coef,
             value_clip=self.ppo.value_clip,
             entropy_coef=Stages(n.entropy_play, n.entropy_choice, n.entropy_tile),
         )
+        if own is not None:
+            shared = value_loss(own.float(), batch.target, batch.value, None).mean()
+            loss = loss + self.ppo.value_coef * shared
+            figures["value_loss_actor"] = shared.detach()
         terms = {}
         for name, term in self._terms():
             # A term with weights of its own is asked all the same: DDP waits for a gradient of each.
@@ -293,6 +359,11 @@ class SelfPlayModule(pl.LightningModule):
             self._update_from = time.perf_counter()
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self.average is not None:
+            assert self.ppo.weight_average is not None
+            # The first steps weigh equally, or the mean would begin as the untrained network and stay near it for long.
+            step = self.trainer.global_step
+            follow_weights(self.average, self.network, min(self.ppo.weight_average, step / (step + 10)))
         assert self._update_from is not None
         self._seconds = time.perf_counter() - self._update_from
 
@@ -351,12 +422,13 @@ class SelfPlayModule(pl.LightningModule):
 
     # ---- bots and scores -------------------------------------------------------------------------------------
     def bot(self) -> Bot:
-        """The network as it stands, as a bot; it shares the weights."""
+        """The network as it stands, or the mean of its weights, as a bot; it shares them."""
         from ..bots.bot import Bot
 
         data = data_of(self.trainer)
         run = Path(self.trainer.default_root_dir).resolve().name
-        return Bot.of(self.network, self.network_part, data.battle, game_steps=data.game_steps, run=run)
+        network = self.network if self.average is None else self.average
+        return Bot.of(network, self.network_part, data.battle, game_steps=data.game_steps, run=run)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another network's weights with one sentence, instead of a page of shapes.
@@ -375,6 +447,7 @@ class SelfPlayModule(pl.LightningModule):
             record = BotRecord.from_dict(checkpoint.get(CHECKPOINT_KEY), "the checkpoint")
             self.build(inputs_of(record.spec("the checkpoint")), seed=0)  # whose weights are replaced
         self._unread = None
+        self._met = frozenset(checkpoint.get(_MET, ()))
         saved, own = checkpoint["state_dict"], self.state_dict()
         odd = [
             k for k in sorted({*saved, *own})
@@ -385,11 +458,12 @@ class SelfPlayModule(pl.LightningModule):
             raise UserError(
                 f"the checkpoint holds another network than model.network: it was {was}, now it is "
                 f"{self.network_part.as_dict()}, and {len(odd)} weights differ, {odd[0]!r} among them; leave "
-                "model.network as it was"
+                "model.network and model.critic as they were"
             )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The bot's record, so that the file plays without its run."""
+        """The bot's record, so that the file plays without its run, and the cards that the network has met."""
+        checkpoint[_MET] = sorted(self._met)
         checkpoint["bot"] = self.bot().record.as_dict()
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
@@ -434,8 +508,16 @@ class SelfPlayModule(pl.LightningModule):
             )
 
 
+@torch.no_grad()
+def follow_weights(mean: torch.nn.Module, network: torch.nn.Module, decay: float) -> None:
+    """``mean = decay * mean + (1 - decay) * network``, weight by weight; buffers are taken over."""
+    torch._foreach_lerp_(list(mean.parameters()), list(network.parameters()), 1.0 - decay)
+    for old, new in zip(mean.buffers(), network.buffers(), strict=True):
+        old.copy_(new)
+
+
 def _weight(name: str) -> str | None:
     """The count a figure is a mean over: the choice rows, the forced rows, or (None) all rows."""
-    if name in ("loss", "value_loss") or "/" in name:
+    if name in ("loss", "value_loss", "value_loss_actor") or "/" in name:
         return None
     return "forced_rows" if name == "value_loss_forced" else "choice_rows"

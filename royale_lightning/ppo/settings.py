@@ -21,6 +21,7 @@ class ScheduledNumbers:
 
     learning_rate: float
     critic_learning_rate: float
+    embedding_learning_rate: float
     gamma: float
     clip_range: float
     entropy_play: float
@@ -45,6 +46,9 @@ class PPOSettings:
             the KL stays far below ``kl_limit``, lower it when most iterations stop after one PPO epoch.
         critic_learning_rate: the critic group's own step, or null for the actor's; may be scheduled. Nothing
             measured speaks for two.
+        embedding_learning_rate: the step of embedding tables, or null for the actor's; may be scheduled. With many
+            decks a card's row learns from the few battles that hold the card, while all battles teach the layers that
+            cards share, and a network that begins with a bot of one deck knows those: tables want the larger step.
         adam_eps: 1e-8, PyTorch's own. PPO's customary 1e-5 exceeds the root of the second moment for 95-99 %
             of RoyaleLearn's actor coordinates, which turned Adam into a tiny SGD and froze its policy.
         adam_betas: PyTorch's own; an iteration has tens of steps, so a longer memory would span policies.
@@ -74,11 +78,19 @@ class PPOSettings:
             for rewards that come at the end alone, lower it when returns are noise.
         gae_lambda: credit decay per game step: 0.97 x 0.998 sees about 31 steps, 16 s, the life of a push. Raise it
             while the critic explains little, lower it when advantages are mostly noise, as with random decks.
+        value_lambda: the same for what the critic learns; null for ``gae_lambda``. The two tasks differ in the noise
+            they bear (Aitchison and Sweetser 2022, "DNA: Proximal Policy Optimization with a Dual Network
+            Architecture"): a critic averages over many rows, so its targets may lean less on itself.
         advantage: the estimator, a part; ``gae`` skips forced rows exactly.
         normalise_advantage: standardise advantages over the iteration's choice rows, so that the entropy
             bonus means the same early and late.
         scale_returns: divide rewards by the running deviation of episode returns, so that a reward of any
             size trains at the same rates. Near 1, hence harmless, under the default reward.
+        weight_average: decay an optimizer step of a running mean of the weights, in [0, 1); null for none. Bots,
+            snapshots, ratings and tests then are of the mean, while the network itself collects and learns (Hilton et
+            al. 2022; Morales-Brotons et al. 2024, "Exponential Moving Average of Weights in Deep Learning"). It does
+            for the noise of single steps what a falling rate does, without a horizon to guess. 0.999 remembers a
+            thousand steps.
         reward_clip: bound of a scaled reward's size, in return deviations; null for none. 10 touches
             accidents only; clipped rewards are counted. Raise it when ``rollout/rewards_clipped`` is not 0.
     """
@@ -86,6 +98,7 @@ class PPOSettings:
     horizon_game_steps: int = 1_000_000
     learning_rate: Scheduled = field(default_factory=lambda: {"linear": [7.0e-4, 7.0e-5]})
     critic_learning_rate: Scheduled | None = None
+    embedding_learning_rate: Scheduled | None = None
     adam_eps: float = 1.0e-8
     adam_betas: tuple[float, float] = (0.9, 0.999)
     ppo_epochs: int = 3
@@ -99,10 +112,12 @@ class PPOSettings:
     entropy_tile: Scheduled = 0.0005
     gamma: Scheduled = 0.998
     gae_lambda: float = 0.97
+    value_lambda: float | None = None
     advantage: str | dict[str, Any] = "gae"
     normalise_advantage: bool = True
     scale_returns: bool = True
     reward_clip: float | None = _DEFAULT_REWARD_CLIP
+    weight_average: float | None = None
 
     def __post_init__(self) -> None:
         _check("horizon_game_steps", self.horizon_game_steps, "at least 1", lambda x: x >= 1)
@@ -115,6 +130,8 @@ class PPOSettings:
         _check("value_coef", self.value_coef, "0 or more", lambda x: x >= 0)
         _check("value_clip", self.value_clip, "above 0, or null for none", lambda x: x > 0)
         _check("gae_lambda", self.gae_lambda, "in [0, 1]", lambda x: 0 <= x <= 1)
+        _check("weight_average", self.weight_average, "in [0, 1), or null for none", lambda x: 0 <= x < 1)
+        _check("value_lambda", self.value_lambda, "in [0, 1], or null for gae_lambda", lambda x: 0 <= x <= 1)
         _check("reward_clip", self.reward_clip, "above 0, or null for none", lambda x: x > 0)
         if not self.scale_returns and self.reward_clip not in (None, _DEFAULT_REWARD_CLIP):
             raise UserError(
@@ -126,6 +143,7 @@ class PPOSettings:
         for name, (must, holds) in {
             "learning_rate": positive,
             "critic_learning_rate": positive,
+            "embedding_learning_rate": positive,
             "clip_range": positive,
             "gamma": ("in (0, 1]", lambda x: 0 < x <= 1),
             "entropy_play": _NOT_NEGATIVE,
@@ -152,6 +170,7 @@ class PPOSettings:
         return ScheduledNumbers(
             learning_rate=actor,
             critic_learning_rate=actor if self.critic_learning_rate is None else read("critic_learning_rate"),
+            embedding_learning_rate=actor if self.embedding_learning_rate is None else read("embedding_learning_rate"),
             gamma=read("gamma"),
             clip_range=read("clip_range"),
             entropy_play=read("entropy_play"),

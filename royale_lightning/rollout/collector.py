@@ -23,6 +23,7 @@ from ..battle.streams import generator, stream_seed, uniforms
 from ..bots.frozen import FrozenActors
 from ..errors import UserError
 from ..ladder.matchmaker import Matchmaker, OpponentTable
+from ..nn.critic import HIDDEN, Asymmetric
 from ..nn.distribution import MaskedCategorical, widest_float
 from ..nn.protocol import ActorCritic
 from ..nn.rows import rows_to_tensor, unpack
@@ -63,6 +64,7 @@ class Rollout:
         seconds: wall time by phase: ``step``, ``inference``, ``other``.
         heap: uint8 ``[places, frame_bytes]``.
         offers: int16 ``[n, HAND]``, cards that could be played at each row, as in ``Round``; all -1 on forced ones.
+        hidden: uint8 ``[n, HIDDEN_BYTES]``, what the critic may know beside each row.
         value_errors: per episode and seat, mean absolute advantage of the rows it left in this iteration, None without
             any; there once advantages are.
         history: int64 ``[n, frames]``, places of each row's frames in the heap, oldest first; None for one frame.
@@ -88,6 +90,7 @@ class Rollout:
     seconds: dict[str, float]
     heap: Tensor
     offers: np.ndarray
+    hidden: Tensor
     history: Tensor | None = None
     value_errors: list[tuple[float | None, float | None]] = field(default_factory=list)
     battles_voided: int = 0
@@ -210,7 +213,7 @@ class Collector:
         """Play rounds until the heap holds the rows of an iteration.
 
         Args:
-            policy: the learner.
+            policy: the learner; its values come last, of all rows at once, where its critic stands apart.
             gamma: discount per game step, for the rewards inside a round.
         """
         r = self.source.round
@@ -224,10 +227,11 @@ class Collector:
         action, log_prob, value, choice = [], [], [], []
         history: list[np.ndarray] = []
         offers: list[np.ndarray] = []
+        hidden: list[np.ndarray] = []
         if self._frames is not None:
             self._frames.begin()
         cells: list[tuple[np.ndarray, ...]] = []
-        finals: list[tuple[int, np.ndarray, np.ndarray]] = []
+        finals: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]] = []
         episodes: list[EpisodeRecord] = []
         ended_in: list[int] = []
         seconds = dict.fromkeys(("step", "inference", "other"), 0.0)
@@ -288,6 +292,7 @@ class Collector:
                     history.append(self._frames.add(heap, r.rows[mine], mine, is_choice, n))
                 r.action[mine] = a.cpu().numpy()
                 offers.append(np.where(is_choice[:, None], r.offers[mine], -1))
+                hidden.append(r.hidden[mine])
                 action.append(a)
                 log_prob.append(lp)
                 value.append(v)
@@ -304,7 +309,7 @@ class Collector:
             cells.append((row_of, r.reward.copy(), np.repeat(r.duration, 2), np.repeat(r.end, 2), learner))
             if r.final.any():
                 at = np.flatnonzero(r.final & learner)
-                finals.append((len(cells) - 1, at, r.final_rows[at].copy()))
+                finals.append((len(cells) - 1, at, r.final_rows[at].copy(), r.final_hidden[at].copy()))
             episodes += map(self._with_state, r.episodes)
             ended_in += [len(cells) - 1] * len(r.episodes)
             self.ended = r.end != RUNNING
@@ -314,7 +319,11 @@ class Collector:
         rounds = len(cells)
         final_value = self._final_values(policy, finals, rounds)
         cut_value = self._cut_values(policy, learner)
+        beside = torch.from_numpy(np.concatenate(hidden)).to(self.device)
+        frames = torch.from_numpy(np.concatenate(history)).to(self.device) if history else None
         values = torch.cat(value)
+        if isinstance(policy, Asymmetric):  # all rows at once: the actor had no use for them on the way
+            values = self._values(policy, heap[:n] if frames is None else heap[frames].flatten(1), beside)
         voids.put_final_values(final_value, values)
         kept, new = voids.kept(n)
         if voids.rows:
@@ -339,7 +348,8 @@ class Collector:
             seconds=seconds,
             heap=heap,
             offers=np.concatenate(offers)[kept],
-            history=torch.from_numpy(np.concatenate(history)[kept]).to(self.device) if history else None,
+            hidden=beside[stays],
+            history=None if frames is None else frames[stays],
             battles_voided=voids.battles,
             rows_voided=len(voids.rows),
             faults={k: v - self._faults_told[k] for k, v in self.source.faults.items()},
@@ -387,23 +397,29 @@ class Collector:
             rows = self._staging.put(r.rows, slots)
             r.action[slots] = self.frozen.act(names[slots], rows, self._uniforms(slots)).cpu().numpy()
 
-    def _values(self, policy: ActorCritic, rows: np.ndarray) -> Tensor:
+    def _values(self, policy: ActorCritic, rows: Tensor, hidden: Tensor) -> Tensor:
+        """float32 ``[n]`` of rows and what lies beside them, on the device."""
+        parts = []
         with self.precision():
-            parts = [
-                policy.value(unpack(rows_to_tensor(rows[i : i + _CHUNK], self.device), self.layout)).float()
-                for i in range(0, len(rows), _CHUNK)
-            ]
+            for i in range(0, len(rows), _CHUNK):
+                obs = unpack(rows[i : i + _CHUNK], self.layout)
+                if isinstance(policy, Asymmetric):
+                    obs[HIDDEN] = hidden[i : i + _CHUNK]
+                parts.append(policy.value(obs).float())
         return torch.cat(parts)
 
+    def _put(self, rows: np.ndarray) -> Tensor:
+        return rows_to_tensor(rows, self.device)
+
     def _final_values(
-        self, policy: ActorCritic, finals: list[tuple[int, np.ndarray, np.ndarray]], rounds: int
+        self, policy: ActorCritic, finals: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], rounds: int
     ) -> Tensor:
         out = torch.zeros((rounds, self.slots), dtype=torch.float32, device=self.device)
         if finals:
-            t = np.concatenate([np.full(len(at), k) for k, at, _ in finals])
-            s = np.concatenate([at for _, at, _ in finals])
+            t = np.concatenate([np.full(len(at), k) for k, at, *_ in finals])
+            s, rows, hidden = (np.concatenate([f[i] for f in finals]) for i in (1, 2, 3))
             if len(s):
-                values = self._values(policy, np.concatenate([rows for _, _, rows in finals]))
+                values = self._values(policy, self._put(rows), self._put(hidden))
                 out[torch.from_numpy(t).to(self.device), torch.from_numpy(s).to(self.device)] = values
         return out
 
@@ -418,7 +434,8 @@ class Collector:
         out = torch.zeros(self.slots, dtype=torch.float32, device=self.device)
         at = np.flatnonzero(learner & ~np.repeat(self.ended, 2))
         if len(at):
-            out[torch.from_numpy(at).to(self.device)] = self._values(policy, r.rows[at])
+            values = self._values(policy, self._put(r.rows[at]), self._put(r.hidden[at]))
+            out[torch.from_numpy(at).to(self.device)] = values
         return out
 
     # ---- state -----------------------------------------------------------------------------------------------

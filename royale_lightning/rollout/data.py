@@ -304,7 +304,7 @@ class SelfPlayData(pl.LightningDataModule):
         mine = before[ranks.rank]
         # Who has nothing ahead would wait for the ladder's table in a collective that the others are past.
         if self._ahead is not None and policy is not None and len(before) == now:
-            self._ahead.load_state_dict(mine, policy, learner.network)
+            self._ahead.load_state_dict(mine, policy, learner.policy)
         else:
             self.collector.load_state_dict(mine if policy is None else mine["collector"])
 

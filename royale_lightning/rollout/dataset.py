@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 class Learner(Protocol):
     """What the dataset asks of the LightningModule."""
 
-    network: ActorCritic
     ppo: PPOSettings
+
+    @property
+    def policy(self) -> ActorCritic:
+        """What acts and says what rows are worth."""
 
     @property
     def device(self) -> torch.device: ...
@@ -123,7 +126,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         self._learned = _Experience(r, advantage, target, log_prob, weight)
         if self.ahead is not None:
             self.iterations.before_rollout()
-            self.ahead.start(self.learner.network, self.learner.gamma)
+            self.ahead.start(self.learner.policy, self.learner.gamma)
         orders = [self._order(epoch) for epoch in range(ppo.ppo_epochs)]
         weights = self._actor_weights(orders)
         for epoch, order in enumerate(orders):
@@ -135,7 +138,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
 
     def _rollout(self) -> tuple[Rollout, float]:
         """The iteration's rollout, and the discount its rewards were summed with."""
-        network, gamma, ahead = self.learner.network, self.learner.gamma, self.ahead
+        network, gamma, ahead = self.learner.policy, self.learner.gamma, self.ahead
         if ahead is None:
             self.iterations.before_rollout()
             with _acting(network):
@@ -153,7 +156,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         """Log-probabilities under the network as the update finds it, and the weights of the rows, None for 1."""
         if not r.lag:
             return r.log_prob, None
-        network, layout, actions = self.learner.network, self.collector.layout, self.collector.actions
+        network, layout, actions = self.learner.policy, self.collector.layout, self.collector.actions
         with _acting(network), self.collector.precision():
             log_prob = proximal_log_prob(network, r, layout, actions, self.rollout.minibatch_rows)
         return log_prob, behaviour_weight(log_prob, r.log_prob, r.choice)
@@ -186,7 +189,7 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
         at = order[index * size : (index + 1) * size]
         return Minibatch(
             rows=r.take(at), action=r.action[at], log_prob=e.log_prob[at], advantage=e.advantage[at],
-            target=e.target[at], value=r.value[at], choice=r.choice[at], epoch=epoch, index=index,
+            target=e.target[at], value=r.value[at], choice=r.choice[at], hidden=r.hidden[at], epoch=epoch, index=index,
             actor_weight=actor_weight, weight=1.0 if e.weight is None else e.weight[at],
         )
 
@@ -221,6 +224,8 @@ class SelfPlayDataset(IterableDataset[Minibatch]):
                 cells.final_value, cells.learner,
             )
         a, target = self.estimator(cells, r.value, r.cut_value, gamma, ppo.gae_lambda)
+        if ppo.value_lambda is not None:
+            target = self.estimator(cells, r.value, r.cut_value, gamma, ppo.value_lambda).target
         row, size = cells.row.cpu().numpy(), a.cpu().numpy()
         r.value_errors = value_errors(row, size, r.episodes, r.ended_in, self.collector.first)
         if ppo.normalise_advantage:

@@ -60,6 +60,8 @@ class Minibatch:
             the mean over all rows only with these weights.
         weight: float32, probability of ``action`` under the proximal policy over that under the behaviour policy, which
             acted (:func:`~royale_lightning.rollout.proximal.behaviour_weight`); the number 1 where they are one.
+        hidden: uint8 ``[B, HIDDEN_BYTES]``, what a critic apart from the actor may know beside the rows
+            (:mod:`~royale_lightning.battle.rows.hidden`); None where there is none to read it.
     """
 
     rows: Tensor
@@ -73,6 +75,7 @@ class Minibatch:
     index: int
     actor_weight: Tensor | float = 1.0
     weight: Tensor | float = 1.0
+    hidden: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.rows.shape[0])

@@ -40,7 +40,7 @@ WON = EpisodeRecord(
 ELSEWHERE = {
     "health/gpu_memory_mb", "health/gpu_free_mb", "ladder/rating", "ladder/rating_se", "ladder/rating_separable",
     "ladder/champion_rating", "ladder/over_champion", "ladder/over_champion_se", "time/wait",
-    "ppo/behaviour_weight", "ppo/behaviour_weight_largest",
+    "ppo/behaviour_weight", "ppo/behaviour_weight_largest", "ppo/value_loss_actor",
 }
 
 

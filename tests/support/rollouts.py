@@ -12,7 +12,7 @@ from royale_lightning.rollout.data import inputs_of
 
 
 def tensors(r: Rollout) -> list[torch.Tensor]:
-    return [r.rows, r.action, r.log_prob, r.value, r.choice, r.cut_value, *vars(r.cells).values()]
+    return [r.rows, r.action, r.log_prob, r.value, r.choice, r.cut_value, r.hidden, *vars(r.cells).values()]
 
 
 def same(a: list[Rollout], b: list[Rollout]) -> bool:

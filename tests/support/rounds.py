@@ -25,6 +25,7 @@ def drive(
     arena.set_gamma(0.97)
     rng = np.random.default_rng(seed)
     players = players or [MIRROR] * battles
+    learns = np.array([p == "learner" for pair in players for p in pair])
     ordinal = [0] * battles
     fresh = [Assignment(10 + b, 0, players[b], 500 + b, stagger, deal=deal) for b in range(battles)]
     out = []
@@ -38,7 +39,8 @@ def drive(
         out.append((
             r.kind.copy(), r.rows[r.kind > 0].copy(), r.reward.copy(), r.duration.copy(), r.end.copy(),
             r.ordinal.copy(), r.game_step.copy(), r.final.copy(), r.final_rows[r.final > 0].copy(),
-            r.offers[r.kind == CHOICE].copy(), episodes, numbers,
+            r.offers[r.kind == CHOICE].copy(), r.hidden[learns & (r.kind > 0)].copy(),
+            r.final_hidden[learns & (r.final > 0)].copy(), episodes, numbers,
         ))
         fresh = []
         for b in np.flatnonzero(r.end != RUNNING):

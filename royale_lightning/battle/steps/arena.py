@@ -35,6 +35,7 @@ from ..round import (
     Situation,
     Start,
 )
+from ..rows.hidden import opponent_id
 from ..rows.layout import EXACT, Loss
 from ..save_state import Refused, SaveStateCodec
 from ..spec import BattleSpec
@@ -153,6 +154,9 @@ class Arena:
         for slot in slots:
             b, seat = divmod(int(slot), 2)
             self.games[b].encode(seat, self.round.rows[slot])
+            e = self._episodes[b]
+            if e is not None:
+                self._hide(b, e, seat, self.round.hidden[slot])
 
     @property
     def refused(self) -> int:
@@ -362,6 +366,7 @@ class Arena:
             for seat in (0, 1):
                 if e.seats[seat].player == LEARNER:
                     game.encode(seat, r.final_rows[2 * b + seat])
+                    self._hide(b, e, seat, r.final_hidden[2 * b + seat])
                     r.final[2 * b + seat] = 1
         self._refused += game.refused
         self._episodes[b] = None
@@ -394,7 +399,13 @@ class Arena:
                 continue
             stop = True
             game.encode(seat, r.rows[slot])
+            self._hide(b, e, seat, r.hidden[slot])
         return stop
+
+    def _hide(self, b: int, e: _Episode, seat: int, out: np.ndarray) -> None:
+        """What the critic may know beside the row just written; for learner seats alone."""
+        if e.seats[seat].player == LEARNER:
+            self.games[b].hidden(seat, opponent_id(e.seats[1 - seat].player), out)
 
     def _record(self, e: _Episode, game: Game) -> EpisodeRecord:
         o, (s, t) = game.outcome(), e.seats

@@ -15,6 +15,7 @@ from ..opponents import reads_observation
 from ..prepare import prepare
 from ..rewards import tower_fractions
 from ..round import HAND, Assignment, Situation
+from ..rows.hidden import write_hidden
 from ..rows.layout import MASK
 from ..rows.row_codecs import pack_row
 from ..save_state import Refused, SaveState, check_hash, rest_of_limit
@@ -157,6 +158,12 @@ class EnvGame(Game):
             for k, card in enumerate(self.env.battle_state.players[seat].hand):
                 if mask[1 + k * self._grid : 1 + (k + 1) * self._grid].any():
                     out[k] = card
+
+    def hidden(self, seat: int, opponent: int, out: np.ndarray) -> None:
+        players = self.env.battle_state.players
+        other = players[1 - seat]
+        decks = np.array([p.deck for p in players])
+        write_hidden(out, seat, decks, np.array(other.hand), other.next_card, other.elixir_milli, opponent)
 
     def state_hash(self) -> int:
         return int(self.env.engine.state_hash())

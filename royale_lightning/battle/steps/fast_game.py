@@ -12,6 +12,7 @@ from royalegym.protocol import MatchSetup
 from ...errors import UserError
 from ..actions import NOOP, ActionLayout
 from ..dealing import expect
+from ..decks import DECK_SIZE
 from ..engine.engine import decode_state, new_battle, reset_battle, shared_engine
 from ..engine.legality import bodies_hash, find, seat_slots
 from ..engine.memory import MEMORY, observe, seed_memory
@@ -22,23 +23,28 @@ from ..engine.state_json import (
     G_TICK_MS,
     G_WINNER,
     P_CROWNS,
+    P_DECK,
     P_ELIXIR,
     P_HAND,
+    P_NEXT,
     P_TOWER_HP,
     P_TOWER_MAX,
     STATE,
+    e_of,
     g_of,
     p_of,
     read_state,
 )
 from ..engine.tables import C_CARDS, C_FROZEN, C_FULL, C_LAW, C_LOCKOUT, C_PRICE, Tables
 from ..jit import njit
+from ..material import unit_values
 from ..prepare import prepare
-from ..rewards import COEFFICIENTS, linear_terms, pay, start_of
-from ..round import Assignment, Situation
+from ..rewards import BEFORE, COEFFICIENTS, linear_terms, pay, start_of
+from ..round import HAND, Assignment, Situation
 from ..rows.default_view import DefaultView
 from ..rows.encoders import make_encoder
 from ..rows.entities import HALF_TILE, HEIGHT, WIDTH
+from ..rows.hidden import write_hidden
 from ..rows.layout import Loss
 from ..save_state import Refused, SaveState, check_hash, rest_of_limit
 from ..spec import BattleSpec
@@ -48,7 +54,7 @@ from .game import Game, Outcome
 _B_KEYS, _B_FOUND = 2 * MEMORY, 2 * MEMORY + 8
 _INTS = _B_FOUND + 8
 #: float64 workspace: state before the step, rewards, coefficients.
-_F_BEFORE, _F_REWARD, _F_COEF = 0, 4, 6
+_F_BEFORE, _F_REWARD, _F_COEF = 0, BEFORE, BEFORE + 2
 _FLOATS = _F_COEF + COEFFICIENTS
 #: The default action space, the only one it plays.
 GRID = ActionLayout()
@@ -80,8 +86,8 @@ def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, gri
 
 
 @njit(nogil=True)
-def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, watched: int, table_keys: Any, table_grid: Any,
-           grids_any: Any) -> int:
+def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, values: Any, watched: int, table_keys: Any,
+           table_grid: Any, grids_any: Any) -> int:
     """Everything a game step needs once the engine has moved: state, memories, rewards, choices."""
     read_state(js, row)
     G, P = g_of(row), p_of(row)
@@ -91,7 +97,7 @@ def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, watched: int, 
         if (watched >> team) & 1:
             observe(ints[team * MEMORY : (team + 1) * MEMORY], team, G, P, law, price)
     coef, reward = floats[_F_COEF : _F_COEF + COEFFICIENTS], floats[_F_REWARD : _F_REWARD + 2]
-    pay(P, G, floats[_F_BEFORE : _F_BEFORE + 4], coef, reward)
+    pay(P, G, e_of(row), values, floats[_F_BEFORE : _F_BEFORE + BEFORE], coef, reward)
     most = const[C_FULL]
     full = (BLUE_FULL if P[0, P_ELIXIR] >= most else 0) | (RED_FULL if P[1, P_ELIXIR] >= most else 0)
     if G[G_OVER]:
@@ -133,6 +139,7 @@ class FastGame(Game):
         self.battle = new_battle()
         self.start = spec.make_start()
         self._reward = spec.make_reward()
+        self.values = unit_values()
         self.ticks_a_step = spec.decision_ms // 50
         self.row = np.zeros(STATE, dtype=np.int32)
         self.ints = np.zeros(_INTS, dtype=np.int64)
@@ -174,7 +181,10 @@ class FastGame(Game):
         self._start()
 
     def _start(self) -> None:
-        start_of(p_of(self.row), self.floats[_F_COEF : _F_COEF + COEFFICIENTS], self.floats[_F_BEFORE : _F_BEFORE + 4])
+        start_of(
+            p_of(self.row), g_of(self.row), e_of(self.row), self.values,
+            self.floats[_F_COEF : _F_COEF + COEFFICIENTS], self.floats[_F_BEFORE : _F_BEFORE + BEFORE],
+        )
         self.start_tick = int(g_of(self.row)[G_TICK])
         self.ended = self.truncated = False
         self.refused = 0
@@ -207,7 +217,7 @@ class FastGame(Game):
         for result in self.battle.step(commands, self.ticks_a_step):
             if result[1]:
                 self.refused += 1
-        flags = _after(self._json(), self.row, self.ints, self.floats, self.tables.const, self._watched,
+        flags = _after(self._json(), self.row, self.ints, self.floats, self.tables.const, self.values, self._watched,
                        *self.tables.cache.table)
         self.reward[0], self.reward[1] = self.floats[_F_REWARD : _F_REWARD + 2].tolist()
         self.full[0] = flags & BLUE_FULL != 0
@@ -249,6 +259,14 @@ class FastGame(Game):
 
     def offers(self, seat: int, out: np.ndarray) -> None:
         _offers(self.row, seat, self.ints, self.tables.cache.table[2], out)
+
+    def hidden(self, seat: int, opponent: int, out: np.ndarray) -> None:
+        P = p_of(self.row)
+        other = P[1 - seat]
+        write_hidden(
+            out, seat, P[:, P_DECK : P_DECK + DECK_SIZE], other[P_HAND : P_HAND + HAND], int(other[P_NEXT]),
+            int(other[P_ELIXIR]), opponent,
+        )
 
     def outcome(self) -> Outcome:
         G, P = g_of(self.row), p_of(self.row)

@@ -100,6 +100,9 @@ class StackedGame(Game):
     def offers(self, seat: int, out: np.ndarray) -> None:
         self.game.offers(seat, out)
 
+    def hidden(self, seat: int, opponent: int, out: np.ndarray) -> None:
+        self.game.hidden(seat, opponent, out)
+
     def outcome(self) -> Outcome:
         return self.game.outcome()
 

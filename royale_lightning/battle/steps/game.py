@@ -64,6 +64,10 @@ class Game(ABC):
         """Write the hand's catalogue ids into ``out`` (int16 ``[HAND]``), -1 for a card without a legal tile."""
 
     @abstractmethod
+    def hidden(self, seat: int, opponent: int, out: np.ndarray) -> None:
+        """Write what a seat may not see into ``out``, as :func:`~royale_lightning.battle.rows.hidden.write_hidden`."""
+
+    @abstractmethod
     def outcome(self) -> Outcome: ...
 
     @abstractmethod

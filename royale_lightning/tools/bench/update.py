@@ -26,7 +26,7 @@ from ...callbacks import Alarms
 from ...cli.trainer_cli import RoyaleParser
 from ...cli.trainer_defaults import TRAINER_DEFAULTS, defaults
 from ...errors import UserError
-from ...nn import build_network
+from ...nn import ActorCritic, build_network
 from ...nn.distribution import MaskedCategorical
 from ...nn.rows import unpack
 from ...ppo.loss import Stages, ppo_loss
@@ -183,6 +183,11 @@ class BareLoop:
             cast(Collector, self), cast(Learner, self), self, rollout=data.rollout, estimator=estimator, scaler=scaler,
             seed=data.seed, ranks=Ranks(),
         )
+
+    @property
+    def policy(self) -> ActorCritic:
+        """What acted."""
+        return self.network
 
     @property
     def gamma(self) -> float:
