@@ -4,7 +4,6 @@ from .environment import make_env as make_env
 from .opponents import make_opponent as make_opponent
 from .prepare import PreparedBattle as PreparedBattle
 from .prepare import prepare as prepare
-from .rewards import MaterialTower as MaterialTower
 from .rewards import PotentialTower as PotentialTower
 from .rewards import TowerResult as TowerResult
 from .round import Assignment as Assignment

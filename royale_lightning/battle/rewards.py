@@ -14,20 +14,17 @@ from royalegym.reward import CombinedReward, CrownReward, RewardFunction, TowerH
 
 from .engine.state_json import G_OVER, G_WINNER, P_CROWNS, P_TOWER_HP, P_TOWER_MAX
 from .jit import njit
-from .material import material, material_of
 
 #: Columns of a linear reward's coefficients.
-(R_WIN, R_DRAW, R_CROWN, R_TOWER, R_POTENTIAL, R_MATERIAL, R_GAMMA, R_KING, R_PRINCESS) = range(9)
-COEFFICIENTS = 9
-#: What a reward remembers of the game step before: tower fractions and crowns of both sides, blue's material.
-BEFORE = 5
+(R_WIN, R_DRAW, R_CROWN, R_TOWER, R_POTENTIAL, R_GAMMA, R_KING, R_PRINCESS) = range(8)
+COEFFICIENTS = 8
 
 
 def linear(
     *, win: float = 0.0, draw: float = 0.0, crown: float = 0.0, tower: float = 0.0, potential: float = 0.0,
-    material: float = 0.0, gamma: float = 1.0, king: float = 1.0, princess: float = 1.0,
+    gamma: float = 1.0, king: float = 1.0, princess: float = 1.0,
 ) -> np.ndarray:
-    """Coefficients float64 ``[9]`` of a reward that the batched arena can pay: a sum of
+    """Coefficients float64 ``[8]`` of a reward that the batched arena can pay: a sum of
 
     Args:
         win: for a won battle, minus it for a lost one.
@@ -35,13 +32,11 @@ def linear(
         crown: per crown that the lead changes by.
         tower: per change of the difference in tower hp fractions (own minus enemy, three towers a side).
         potential: ``gamma * phi(next) - phi(now)`` with phi that difference times this.
-        material: the same with phi the difference in elixir (own minus enemy: bars and units, ``battle.material``).
-        gamma: of the potentials.
+        gamma: of the potential.
         king, princess: weight of either kind of tower in the difference.
     """
     out = np.empty(COEFFICIENTS)
     out[[R_WIN, R_DRAW, R_CROWN, R_TOWER, R_POTENTIAL]] = win, draw, crown, tower, potential
-    out[R_MATERIAL] = material
     out[[R_GAMMA, R_KING, R_PRINCESS]] = gamma, king, princess
     return out
 
@@ -109,37 +104,6 @@ class PotentialTower(RewardFunction):
         return self.gamma * after - self._phi(prev, team) + self.result * _outcome(team, prev, state)
 
 
-class MaterialTower(TowerResult):
-    """:class:`TowerResult`, shaped by a potential: the elixir each side has in its bar and on the board.
-
-    A good trade pays when it is made and not when its survivors reach a tower, twenty seconds later. As the shaping is
-    a potential, 0 at the end, it changes no optimal policy (as in :class:`PotentialTower`). It counts the enemy's bar:
-    a reward may know what a player does not.
-
-    Args:
-        tower, result: as there.
-        elixir: of the potential, a point of elixir. 0.02 makes a lead of ten, a won fight, worth a fifth of a result.
-    """
-
-    def __init__(self, tower: float = 0.5, result: float = 1.0, elixir: float = 0.02) -> None:
-        super().__init__(tower, result)
-        self.elixir = elixir
-        self.gamma = 1.0
-
-    def config(self) -> dict[str, object]:
-        return {**super().config(), "elixir": self.elixir}
-
-    def coefficients(self) -> np.ndarray:
-        return linear(win=self.result, tower=self.tower, material=self.elixir, gamma=self.gamma)
-
-    def get_reward(
-        self, team: int, prev: BattleState, state: BattleState, results: Sequence[DeployResult]
-    ) -> float:
-        after = 0.0 if state.game_over else material_of(state, team)
-        shaping = self.elixir * (self.gamma * after - material_of(prev, team))
-        return super().get_reward(team, prev, state, results) + shaping
-
-
 def _outcome(team: int, prev: BattleState, state: BattleState) -> float:
     if not state.game_over or prev.game_over or state.winner == Winner.DRAW:
         return 0.0
@@ -149,14 +113,13 @@ def _outcome(team: int, prev: BattleState, state: BattleState) -> float:
 REWARDS = {
     "tower_result": "royale_lightning.battle.TowerResult",
     "potential": "royale_lightning.battle.PotentialTower",
-    "material": "royale_lightning.battle.MaterialTower",
     "royalegym": "royalegym.default_reward",
 }
 
 
 def linear_terms(reward: Any) -> np.ndarray | None:
-    """Coefficients float64 ``[9]`` with which the batched arena pays ``reward``, or None where it cannot."""
-    if type(reward) in (TowerResult, PotentialTower, MaterialTower):
+    """Coefficients float64 ``[8]`` with which the batched arena pays ``reward``, or None where it cannot."""
+    if type(reward) in (TowerResult, PotentialTower):
         return np.asarray(reward.coefficients())
     if type(reward) is WinLossReward:
         return linear(win=1.0, draw=reward.draw)
@@ -176,14 +139,12 @@ def linear_terms(reward: Any) -> np.ndarray | None:
 
 
 @njit
-def pay(P: Any, G: Any, E: Any, values: Any, before: Any, coef: Any, out: Any) -> None:
+def pay(P: Any, G: Any, before: Any, coef: Any, out: Any) -> None:
     """Both seats' rewards of one game step.
 
     Args:
-        values: of ``battle.material``.
-        before: float64 ``[BEFORE]``, tower fractions and crowns of blue and red and blue's material at the game step
-            before; updated.
-        coef: float64 ``[9]``.
+        before: float64 ``[4]``, tower fractions and crowns of blue and red at the previous game step; updated.
+        coef: float64 ``[8]``.
         out: float64 ``[2]``.
     """
     t0 = 0.0
@@ -200,10 +161,6 @@ def pay(P: Any, G: Any, E: Any, values: Any, before: Any, coef: Any, out: Any) -
     if coef[R_POTENTIAL] != 0.0:
         after = 0.0 if over else coef[R_POTENTIAL] * (t0 - t1)
         r += coef[R_GAMMA] * after - coef[R_POTENTIAL] * (before[0] - before[1])
-    if coef[R_MATERIAL] != 0.0:
-        now = material(G, P, E, values)
-        r += coef[R_MATERIAL] * (coef[R_GAMMA] * (0.0 if over else now) - before[4])
-        before[4] = now
     draw = 0.0
     if over:
         if G[G_WINNER] == 0:
@@ -217,9 +174,7 @@ def pay(P: Any, G: Any, E: Any, values: Any, before: Any, coef: Any, out: Any) -
     before[0], before[1], before[2], before[3] = t0, t1, c0, c1
 
 
-def start_of(
-    P: np.ndarray, G: np.ndarray, E: np.ndarray, values: np.ndarray, coef: np.ndarray, before: np.ndarray
-) -> None:
+def start_of(P: np.ndarray, coef: np.ndarray, before: np.ndarray) -> None:
     """Set ``before`` to the state an episode starts from."""
     w = np.array([coef[R_KING], coef[R_PRINCESS], coef[R_PRINCESS]])
     for team in (0, 1):
@@ -228,4 +183,3 @@ def start_of(
         king, left, right = (w * hp / top).tolist()
         before[team] = king + left + right
         before[2 + team] = P[team, P_CROWNS]
-    before[4] = material(G, P, E, values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .build import NETWORKS, actor_state_dict, build_network, embeddings, parameter_groups
+from .build import NETWORKS, actor_state_dict, build_network, parameter_groups
 from .conv import ConvNetwork
 from .critic import CRITICS, Asymmetric, Critic, Hidden, build_critic
 from .distribution import MaskedCategorical
@@ -27,6 +27,5 @@ __all__ = [
     "actor_state_dict",
     "build_critic",
     "build_network",
-    "embeddings",
     "parameter_groups",
 ]

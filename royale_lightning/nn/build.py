@@ -95,11 +95,6 @@ def parameter_groups(network: nn.Module) -> tuple[dict[str, nn.Parameter], dict[
     return {k: p for k, p in named.items() if k not in critic}, critic
 
 
-def embeddings(network: nn.Module) -> set[str]:
-    """Names of the weights of embedding tables: what only rows that hold a card, say, have a gradient for."""
-    return {f"{name}.weight" for name, m in network.named_modules() if isinstance(m, nn.Embedding)}
-
-
 def actor_state_dict(network: nn.Module) -> dict[str, Tensor]:
     """What a snapshot keeps: every weight and buffer whose name does not begin with ``critic``, detached."""
     return {k: x.detach() for k, x in network.state_dict().items() if not k.startswith(_CRITIC)}

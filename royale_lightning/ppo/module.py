@@ -19,7 +19,7 @@ from ..battle.actions import ActionLayout
 from ..battle.streams import stream_seed
 from ..errors import UserError
 from ..metrics.process import MB
-from ..nn import CRITICS, NETWORKS, Asymmetric, Critic, build_critic, build_network, embeddings, parameter_groups
+from ..nn import CRITICS, NETWORKS, Asymmetric, Critic, build_critic, build_network, parameter_groups
 from ..nn.build import seeded
 from ..nn.compiled import CompiledForward
 from ..nn.critic import hidden_fields
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 #: A checkpoint's key of the catalogue ids that the network's battles could hold so far.
 _MET = "cards_met"
 #: PPO settings that checkpoints of earlier versions say nothing of; unset, they are no part of a run's identity.
-_YOUNG = ("embedding_learning_rate", "value_lambda", "weight_average")
+_YOUNG = ("value_lambda", "weight_average")
 
 
 def ratio_tolerance(precision: str, compiled: bool = False) -> float:
@@ -173,12 +173,8 @@ class SelfPlayModule(pl.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         actor, critic = parameter_groups(self.network)
         apart = () if self.critic is None else self.critic.parameters()
-        # A group more only where its step is another: one pass over the weights is one kernel a group.
-        tables = {} if self.ppo.embedding_learning_rate is None else embeddings(self.network)
         groups = [
-            {"params": [*(p for k, p in actor.items() if k not in tables), *self.auxiliary.parameters()],
-             "name": "actor"},
-            {"params": [p for k, p in actor.items() if k in tables], "name": "embedding"},
+            {"params": [*actor.values(), *self.auxiliary.parameters()], "name": "actor"},
             {"params": [*critic.values(), *apart], "name": "critic"},
         ]
         # One pass over the weights instead of a dozen: on a CPU a tenth of a small minibatch's time. Under mixed
@@ -229,6 +225,7 @@ class SelfPlayModule(pl.LightningModule):
             self._met = load_actor(self.network, path, self.inputs)
             if self.average is not None:
                 self.average.load_state_dict(self.network.state_dict())
+            self._introduce()
 
     on_validation_start = on_test_start = on_predict_start = _begin
 
@@ -245,7 +242,8 @@ class SelfPlayModule(pl.LightningModule):
     def _introduce(self) -> None:
         """Begin cards that battles may hold from now on as known ones: after a warm start, and where a pool widens."""
         data = data_of(self.trainer)
-        now = data.battle.cards(data.game_steps)
+        # What is only measured plays where a pool's schedule ends.
+        now = data.battle.cards(data.game_steps if self.trainer.training else None)
         new = now - self._met
         if new and self._met:
             introduce(self.network, new, self._met)
@@ -268,10 +266,9 @@ class SelfPlayModule(pl.LightningModule):
         # Twice: before its first update the heads of an untrained network are zeroed, and hide what is wrong below.
         self._check_due = self._begun <= 2
         self.numbers = self.ppo.at(data.game_steps)
-        n = self.numbers
-        rates = {"critic": n.critic_learning_rate, "embedding": n.embedding_learning_rate}
         for group in self.optimizers().param_groups:  # type: ignore[union-attr]
-            group["lr"] = rates.get(str(group.get("name")), n.learning_rate)
+            critic = group.get("name") == "critic"
+            group["lr"] = self.numbers.critic_learning_rate if critic else self.numbers.learning_rate
         now = progress(data.game_steps, self.ppo.horizon_game_steps)
         for name, term in self._terms():
             self._weights[name] = term.schedule(now)

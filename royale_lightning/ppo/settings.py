@@ -21,7 +21,6 @@ class ScheduledNumbers:
 
     learning_rate: float
     critic_learning_rate: float
-    embedding_learning_rate: float
     gamma: float
     clip_range: float
     entropy_play: float
@@ -46,9 +45,6 @@ class PPOSettings:
             the KL stays far below ``kl_limit``, lower it when most iterations stop after one PPO epoch.
         critic_learning_rate: the critic group's own step, or null for the actor's; may be scheduled. Nothing
             measured speaks for two.
-        embedding_learning_rate: the step of embedding tables, or null for the actor's; may be scheduled. With many
-            decks a card's row learns from the few battles that hold the card, while all battles teach the layers that
-            cards share, and a network that begins with a bot of one deck knows those: tables want the larger step.
         adam_eps: 1e-8, PyTorch's own. PPO's customary 1e-5 exceeds the root of the second moment for 95-99 %
             of RoyaleLearn's actor coordinates, which turned Adam into a tiny SGD and froze its policy.
         adam_betas: PyTorch's own; an iteration has tens of steps, so a longer memory would span policies.
@@ -98,7 +94,6 @@ class PPOSettings:
     horizon_game_steps: int = 1_000_000
     learning_rate: Scheduled = field(default_factory=lambda: {"linear": [7.0e-4, 7.0e-5]})
     critic_learning_rate: Scheduled | None = None
-    embedding_learning_rate: Scheduled | None = None
     adam_eps: float = 1.0e-8
     adam_betas: tuple[float, float] = (0.9, 0.999)
     ppo_epochs: int = 3
@@ -143,7 +138,6 @@ class PPOSettings:
         for name, (must, holds) in {
             "learning_rate": positive,
             "critic_learning_rate": positive,
-            "embedding_learning_rate": positive,
             "clip_range": positive,
             "gamma": ("in (0, 1]", lambda x: 0 < x <= 1),
             "entropy_play": _NOT_NEGATIVE,
@@ -170,7 +164,6 @@ class PPOSettings:
         return ScheduledNumbers(
             learning_rate=actor,
             critic_learning_rate=actor if self.critic_learning_rate is None else read("critic_learning_rate"),
-            embedding_learning_rate=actor if self.embedding_learning_rate is None else read("embedding_learning_rate"),
             gamma=read("gamma"),
             clip_range=read("clip_range"),
             entropy_play=read("entropy_play"),

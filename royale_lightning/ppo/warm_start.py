@@ -39,10 +39,8 @@ def introduce(network: ActorCritic, new: Collection[int], known: Collection[int]
 
     Args:
         new: catalogue ids.
-        known: the same; nobody is introduced to a network that knows nobody.
+        known: the same, at least one.
     """
-    if not known:
-        return
     cards = list(shared_engine().cards())
     likes = {card: like for card, like in kin(cards, known).items() if card in new}
     network.introduce(likes, type_kin([str(t) for t in shared_engine().unit_types() or ()], cards, likes))

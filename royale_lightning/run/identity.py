@@ -30,7 +30,6 @@ from .values import PACKAGES, digest_of, flat, plain
 TUNABLE = (
     "model.ppo.learning_rate",
     "model.ppo.critic_learning_rate",
-    "model.ppo.embedding_learning_rate",
     "model.ppo.horizon_game_steps",
     "model.ppo.clip_range",
     "model.ppo.dual_clip",

@@ -59,7 +59,7 @@ def test_one_sentence(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if name == "nowhere to write" and sys.platform != "linux":
-        pytest.skip("/proc")
+        pytest.skip("no /proc, where nobody may write")
     monkeypatch.chdir(tmp_path)
     arguments, sentence = CASES[name]
     assert main([*FIT, *([] if "--run_dir" in arguments else ["--run_dir", "run"]), *arguments]) == 2

@@ -16,6 +16,7 @@ from royale_lightning.battle.engine.engine import shared_engine
 from royale_lightning.battle.kin import kin
 from royale_lightning.battle.spec import BattleSpec
 from royale_lightning.bots.bot import Bot
+from royale_lightning.bots.measure import Measure
 from royale_lightning.cli import console as cli
 from royale_lightning.cli.trainer_defaults import defaults
 from royale_lightning.nn import EntityNetwork, build_network
@@ -71,6 +72,19 @@ def test_a_warm_start_with_the_same_cards_changes_nothing(deck: Any, tmp_path: P
     module = SelfPlayModule(TINY.as_dict(), STILL, init_from=str(tmp_path / "bot"))
     fit(tmp_path, module, deck, 1)
     assert torch.equal(table(module.network), table(bot))
+
+
+def test_what_is_only_measured_is_introduced_too(tmp_path: Path) -> None:
+    bot = build_network(TINY.as_dict(), inputs_of(BattleSpec()), seed=4)
+    Bot.of(bot, TINY, BattleSpec()).save(tmp_path / "bot")
+    module = SelfPlayModule(TINY.as_dict(), STILL, init_from=str(tmp_path / "bot"))
+    pool = CardPool(cards=[*STARTER_DECK, "Wizard"], widen=[[0, 8], [300, 9]])
+    data = SelfPlayData(BattleSpec(deck=Decks(own=pool)), RolloutSettings(battles=4))
+    data.measure = Measure("validate", 2, 1, tmp_path)
+    Trainer(**defaults(run_dir=str(tmp_path / "run"), accelerator="cpu", enable_progress_bar=False)).validate(
+        module, data, verbose=False
+    )
+    assert torch.equal(table(module.network)[CARDS["Wizard"] + 1], table(bot)[CARDS["Musketeer"] + 1])
 
 
 def test_a_pool_that_widens_introduces_the_newcomers_once(tmp_path: Path) -> None:

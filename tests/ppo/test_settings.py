@@ -18,7 +18,7 @@ from royale_lightning.ppo.settings import PPOSettings, ScheduledNumbers
 
 def test_defaults_hold_and_schedules_run_with_game_steps() -> None:
     s = PPOSettings(horizon_game_steps=1000)
-    assert s.at(0) == ScheduledNumbers(7e-4, 7e-4, 7e-4, 0.998, 0.2, 0.01, 0.01, 0.0005)
+    assert s.at(0) == ScheduledNumbers(7e-4, 7e-4, 0.998, 0.2, 0.01, 0.01, 0.0005)
     assert s.at(500).learning_rate == pytest.approx(3.85e-4)
     assert s.at(1000) == s.at(5000)
     assert s.at(5000).learning_rate == pytest.approx(7e-5)
@@ -79,7 +79,7 @@ def test_mistakes_are_named(field: str, value: Any, sentence: str) -> None:
 
 
 _OFF = [
-    "dual_clip", "value_clip", "kl_limit", "critic_learning_rate", "embedding_learning_rate", "reward_clip",
+    "dual_clip", "value_clip", "kl_limit", "critic_learning_rate", "reward_clip",
     "value_lambda", "weight_average",
 ]
 

@@ -8,10 +8,10 @@ these bytes, no snapshot holds what reads them, and the arena writes them for le
 
 from __future__ import annotations
 
+from typing import Any
 from zlib import crc32
 
-import numpy as np
-
+from ..jit import njit
 from ..players import LEARNER, is_scripted, short_name
 
 #: Where each field begins, and how many bytes it has. Cards are catalogue ids plus one, 0 for none.
@@ -42,9 +42,8 @@ def opponent_id(player: str) -> int:
     return 2 + crc32(short_name(player).encode()) % (OPPONENTS - 2)
 
 
-def write_hidden(
-    out: np.ndarray, seat: int, decks: np.ndarray, hand: np.ndarray, next_card: int, elixir: int, opponent: int
-) -> None:
+@njit
+def write_hidden(out: Any, seat: int, decks: Any, hand: Any, next_card: int, elixir: int, opponent: int) -> None:
     """Fill ``out`` (uint8 ``[HIDDEN_BYTES]``).
 
     Args:
@@ -55,7 +54,9 @@ def write_hidden(
         elixir: the other seat's, in milli.
         opponent: as :func:`opponent_id` gives it.
     """
-    out[0:8] = decks[seat] + 1
-    out[8:16] = decks[1 - seat] + 1
-    out[16:20] = hand + 1
-    out[20:24] = next_card + 1, elixir // _ELIXIR_UNIT, seat, opponent
+    for k in range(8):
+        out[k] = decks[seat, k] + 1
+        out[8 + k] = decks[1 - seat, k] + 1
+    for k in range(4):
+        out[16 + k] = hand[k] + 1
+    out[20], out[21], out[22], out[23] = next_card + 1, elixir // _ELIXIR_UNIT, seat, opponent

@@ -30,16 +30,14 @@ from ..engine.state_json import (
     P_TOWER_HP,
     P_TOWER_MAX,
     STATE,
-    e_of,
     g_of,
     p_of,
     read_state,
 )
 from ..engine.tables import C_CARDS, C_FROZEN, C_FULL, C_LAW, C_LOCKOUT, C_PRICE, Tables
 from ..jit import njit
-from ..material import unit_values
 from ..prepare import prepare
-from ..rewards import BEFORE, COEFFICIENTS, linear_terms, pay, start_of
+from ..rewards import COEFFICIENTS, linear_terms, pay, start_of
 from ..round import HAND, Assignment, Situation
 from ..rows.default_view import DefaultView
 from ..rows.encoders import make_encoder
@@ -54,7 +52,7 @@ from .game import Game, Outcome
 _B_KEYS, _B_FOUND = 2 * MEMORY, 2 * MEMORY + 8
 _INTS = _B_FOUND + 8
 #: float64 workspace: state before the step, rewards, coefficients.
-_F_BEFORE, _F_REWARD, _F_COEF = 0, BEFORE, BEFORE + 2
+_F_BEFORE, _F_REWARD, _F_COEF = 0, 4, 6
 _FLOATS = _F_COEF + COEFFICIENTS
 #: The default action space, the only one it plays.
 GRID = ActionLayout()
@@ -86,8 +84,8 @@ def _look(row: Any, ints: Any, const: Any, table_keys: Any, table_grid: Any, gri
 
 
 @njit(nogil=True)
-def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, values: Any, watched: int, table_keys: Any,
-           table_grid: Any, grids_any: Any) -> int:
+def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, watched: int, table_keys: Any, table_grid: Any,
+           grids_any: Any) -> int:
     """Everything a game step needs once the engine has moved: state, memories, rewards, choices."""
     read_state(js, row)
     G, P = g_of(row), p_of(row)
@@ -97,7 +95,7 @@ def _after(js: Any, row: Any, ints: Any, floats: Any, const: Any, values: Any, w
         if (watched >> team) & 1:
             observe(ints[team * MEMORY : (team + 1) * MEMORY], team, G, P, law, price)
     coef, reward = floats[_F_COEF : _F_COEF + COEFFICIENTS], floats[_F_REWARD : _F_REWARD + 2]
-    pay(P, G, e_of(row), values, floats[_F_BEFORE : _F_BEFORE + BEFORE], coef, reward)
+    pay(P, G, floats[_F_BEFORE : _F_BEFORE + 4], coef, reward)
     most = const[C_FULL]
     full = (BLUE_FULL if P[0, P_ELIXIR] >= most else 0) | (RED_FULL if P[1, P_ELIXIR] >= most else 0)
     if G[G_OVER]:
@@ -121,6 +119,16 @@ def _offers(row: Any, seat: int, ints: Any, grids_any: Any, out: Any) -> None:
         out[k] = hand[P_HAND + k] if found[k] >= 0 and grids_any[found[k]] else -1
 
 
+@njit
+def _hidden(row: Any, seat: int, opponent: int, out: Any) -> None:
+    P = p_of(row)
+    other = P[1 - seat]
+    write_hidden(
+        out, seat, P[:, P_DECK : P_DECK + DECK_SIZE], other[P_HAND : P_HAND + HAND], other[P_NEXT], other[P_ELIXIR],
+        opponent,
+    )
+
+
 def _place(action: int) -> tuple[int, int, int]:
     """Hand slot of an action that plays a card, and the middle of its tile in the own frame, in subtiles."""
     slot, tile = divmod(action - 1, GRID.tiles)
@@ -139,7 +147,6 @@ class FastGame(Game):
         self.battle = new_battle()
         self.start = spec.make_start()
         self._reward = spec.make_reward()
-        self.values = unit_values()
         self.ticks_a_step = spec.decision_ms // 50
         self.row = np.zeros(STATE, dtype=np.int32)
         self.ints = np.zeros(_INTS, dtype=np.int64)
@@ -181,10 +188,7 @@ class FastGame(Game):
         self._start()
 
     def _start(self) -> None:
-        start_of(
-            p_of(self.row), g_of(self.row), e_of(self.row), self.values,
-            self.floats[_F_COEF : _F_COEF + COEFFICIENTS], self.floats[_F_BEFORE : _F_BEFORE + BEFORE],
-        )
+        start_of(p_of(self.row), self.floats[_F_COEF : _F_COEF + COEFFICIENTS], self.floats[_F_BEFORE : _F_BEFORE + 4])
         self.start_tick = int(g_of(self.row)[G_TICK])
         self.ended = self.truncated = False
         self.refused = 0
@@ -217,7 +221,7 @@ class FastGame(Game):
         for result in self.battle.step(commands, self.ticks_a_step):
             if result[1]:
                 self.refused += 1
-        flags = _after(self._json(), self.row, self.ints, self.floats, self.tables.const, self.values, self._watched,
+        flags = _after(self._json(), self.row, self.ints, self.floats, self.tables.const, self._watched,
                        *self.tables.cache.table)
         self.reward[0], self.reward[1] = self.floats[_F_REWARD : _F_REWARD + 2].tolist()
         self.full[0] = flags & BLUE_FULL != 0
@@ -261,12 +265,7 @@ class FastGame(Game):
         _offers(self.row, seat, self.ints, self.tables.cache.table[2], out)
 
     def hidden(self, seat: int, opponent: int, out: np.ndarray) -> None:
-        P = p_of(self.row)
-        other = P[1 - seat]
-        write_hidden(
-            out, seat, P[:, P_DECK : P_DECK + DECK_SIZE], other[P_HAND : P_HAND + HAND], int(other[P_NEXT]),
-            int(other[P_ELIXIR]), opponent,
-        )
+        _hidden(self.row, seat, opponent, out)
 
     def outcome(self) -> Outcome:
         G, P = g_of(self.row), p_of(self.row)

@@ -88,10 +88,11 @@ def parts_of(settings: Mapping[str, Any], seed: int) -> tuple[SelfPlayModule, Se
 def compare(seconds: float, settings: Mapping[str, Any], seed: int) -> dict[str, float]:
     """The figures of ``bench update`` for a configuration of ``fit``."""
     module, data = parts_of(settings, seed)
-    ppo = dataclasses.replace(module.ppo, kl_limit=NEVER)
+    ppo = dataclasses.replace(module.ppo, kl_limit=NEVER, weight_average=None)
     module.ppo = ppo
-    # Terms of a user's own would be the same work on both sides.
+    # Terms of a user's own, a critic apart and a mean of the weights would be the same work on both sides.
     module.auxiliary_parts = {}
+    module.critic_part = None
     # One rollout learned from again and again is off-policy from its second time on.
     module.check_ratio = _unchecked  # type: ignore[method-assign]
     trainer_settings = settings.get("trainer") or {}

@@ -94,6 +94,8 @@ class Patient:
         with torch.no_grad():
             for p in net.parameters():
                 p.add_(_SHAKE * torch.randn(p.shape, generator=draw))
+        if self.module.critic is not None:
+            self.module.critic.to(self.device)
         return net.to(self.device)
 
     @cached_property
@@ -142,11 +144,12 @@ class Patient:
         zero = torch.zeros(len(at), device=at.device)
         return Minibatch(
             rows=r.take(at), action=r.action[at], log_prob=r.log_prob[at], advantage=zero, target=r.value[at],
-            value=r.value[at], choice=r.choice[at], epoch=0, index=0,
+            value=r.value[at], choice=r.choice[at], epoch=0, index=0, hidden=r.hidden[at],
         )
 
     def learn(self, batch: Any) -> dict[str, Any]:
         """Figures of one forward and backward at the configuration's precision; the weights stay."""
+        from ...nn.critic import hidden_fields
         from ...nn.distribution import MaskedCategorical
         from ...nn.rows import unpack
         from ...ppo.loss import Stages, ppo_loss
@@ -155,6 +158,8 @@ class Patient:
         with self.precision():
             obs = unpack(batch.rows, prepare(self.data.battle).row_layout)
             logits, value = self.network(obs)
+            if self.module.critic is not None:
+                value = value + self.module.critic(obs, hidden_fields(batch.hidden))  # both learn
             dist = MaskedCategorical(logits, obs["action_mask"], prepare(self.data.battle).action_layout)
             log_prob, tiles = dist.log_prob_and_tile_entropy(batch.action)
             loss, figures = ppo_loss(
@@ -162,5 +167,5 @@ class Patient:
                 dual_clip=None, value_coef=0.5, value_clip=None, entropy_coef=Stages(0.0, 0.0, 0.0),
             )
         loss.backward()
-        self.network.zero_grad(set_to_none=True)
+        self.module.zero_grad(set_to_none=True)
         return figures
